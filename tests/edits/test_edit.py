@@ -18,11 +18,15 @@ from headatlas.edits.change import HeadEdit, applied, make_edit
 from headatlas.edits.measure import WINDOW, text_loss
 from headatlas.edits.rows import load_tests, rows_of_atlas
 from headatlas.errors import BadArgument, BadFile, CannotDo
+from headatlas.evidence.fresh_prompts import prompts_of_task
+from headatlas.evidence.inference import interval
 from headatlas.models.log_probs import log_probs
+from headatlas.models.tokens import make_bundle
 from headatlas.results.store import save
-from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task
 from headatlas.testing import tiny_lm, tiny_task
+from headatlas_bench.ground_truth import planted_folder, read_truth
+from headatlas_bench.prompts import planted_task
 from tests.models.tiny_gguf import tiny_llama, write_gguf
 
 TASK = tiny_task("first", 0)
@@ -61,30 +65,63 @@ def test_the_card_tells_the_effect_beside_random_heads(model, atlas, tmp_path) -
     (row,) = record["effects"]
     lm = ha.load(model)
     edit = make_edit(lm.anatomy, record["removed"], record["scaled"])
-    bundles = held_out_bundles(lm, fresh(atlas, TASK, 32), 32)  # of 24 rows, ablate used 4
-    before = log_probs(lm, bundles)[0].mean().item()
+    prompts = prompts_of_task(lm, fresh(atlas, TASK, 32), 32)  # of 24 rows, ablate used 4
+    before, whole_right = by_hand(lm, prompts)
     with applied(lm, edit):
-        after, right = log_probs(lm, bundles)
-    assert row["log_p"] == pytest.approx(before, abs=1e-5)
-    assert row["log_p_after"] == pytest.approx(after.mean().item(), abs=1e-4)
-    assert row["accuracy_after"] == right.float().mean().item()
+        after, right = by_hand(lm, prompts)
+    assert row["log_p"] == pytest.approx(before.mean(), abs=1e-5)
+    assert row["log_p_after"] == pytest.approx(after.mean(), abs=1e-4)
+    assert row["accuracy"] == whole_right.mean()
+    assert row["accuracy_after"] == right.mean()
     random = []
     generator = np.random.default_rng(0)
     for _ in range(6):
         with applied(lm, edit.shuffled(generator)):
-            random.append(log_probs(lm, bundles)[0].mean().item() - before)
+            random.append(by_hand(lm, prompts)[0] - before)
+    assert row["draws"] == 6
     assert row["random"] == pytest.approx(np.mean(random), abs=1e-5)
-    assert row["p"] == (1 + sum(r <= row["change"] for r in random)) / 7
+    as_much = sum(r.mean() <= row["change"] for r in random)
+    assert row["p"] >= min(5 / 6, (1 + as_much) / 7)
+    low, high = interval(after - before - np.mean(random, axis=0), prompts.cluster)
+    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-3)
+    assert row["outcome"] == "no ability"  # a random model
+    assert "because the edit does more than remove heads" in row["random_heads"]
     text = (out / "README.md").read_text()
     for words in (
         *record["removed"],
         "L1.H0 × 0.5",
         "the map of math by ablate",
         f"| first | 20 | 0 | {row['accuracy']:.2f}",
+        "| no ability |",
         "The maps of the atlas (ablate) used none of these examples",
     ):
         assert words in text
     assert max(map(len, text.splitlines())) < 1000
+
+
+def by_hand(lm, prompts) -> tuple[np.ndarray, np.ndarray]:
+    """Return log P per token of each answer, and whether it is the likeliest; one prompt at a time."""
+    scores = [log_probs(lm, [make_bundle([example])]) for example in prompts.examples]
+    lengths = np.array([len(example.target) for example in prompts.examples])
+    log_p = np.array([log_p.item() for log_p, _ in scores])
+    return log_p / lengths, np.array([right.item() for _, right in scores]).astype(float)
+
+
+def test_removed_heads_are_compared_with_matched_ones_and_have_an_outcome(tmp_path) -> None:
+    """The heads of one function of a planted model, and heads that do nothing."""
+    model = planted_folder("one")
+    truth = read_truth(model)
+    task = planted_task("Retrieval", 16, 40)
+    outcomes = {}
+    for name, heads in (("own", truth.functions["Retrieval"]), ("background", truth.background[:6])):
+        out = ha.edit(model, remove=heads, tasks=task, out=tmp_path / name, device="cpu")
+        (row,) = json.loads((out / "headatlas-edit.json").read_text())["effects"]
+        outcomes[name] = row["outcome"]
+        assert row["random_heads"].startswith("matched by layer, key-value group and influence")
+        assert row["choice"] > -0.1
+        card = (out / "README.md").read_text()
+        assert f"- {row['task']}: {row['outcome']}: {row['reason']}." in card
+    assert outcomes == {"own": "supported", "background": "not supported"}
 
 
 def test_the_atlas_says_what_is_measured(model, atlas, tmp_path, monkeypatch) -> None:
@@ -244,9 +281,11 @@ def test_two_models_are_compared(model, tmp_path) -> None:
     text.write_text(" ".join(f"w{i % 50}" for i in range(150)))
     result = ha.evaluate(model, new, {"mine": TASK}, text=text, limit=5)
     lm = ha.load(model)
-    log_p, right = log_probs(lm, held_out_bundles(lm, TASK, 5))
-    assert result.log_p.sel(model=str(model), task="mine").item() == pytest.approx(log_p.mean().item(), abs=1e-5)
-    assert result.accuracy.sel(model=str(model), task="mine").item() == right.float().mean().item()
+    prompts = prompts_of_task(lm, TASK, 5)
+    log_p, right = by_hand(lm, prompts)
+    assert result.log_p.sel(model=str(model), task="mine").item() == pytest.approx(log_p.mean(), abs=1e-5)
+    assert result.accuracy.sel(model=str(model), task="mine").item() == right.mean()
+    assert np.isfinite(result.choice).all()
     assert result.examples.item() == 5
     change = result.log_p.diff("model").item()
     assert result.change.item() == pytest.approx(change)

@@ -39,11 +39,11 @@ def asked(monkeypatch):
     """The text of every prompt that `edit` and `evaluate` measure: few-shot examples and question."""
     prompts: list[tuple[int, ...]] = []
 
-    def score(lm, bundles, own=measure.score_bundles):
-        prompts.extend(e.prompt + e.target for bundle in bundles for e in bundle.examples)
-        return own(lm, bundles)
+    def score(lm, tested, own=measure.score_prompts):
+        prompts.extend(e.prompt + e.target for e in tested.examples)
+        return own(lm, tested)
 
-    monkeypatch.setattr(measure, "score_bundles", score)
+    monkeypatch.setattr(measure, "score_prompts", score)
     return prompts
 
 

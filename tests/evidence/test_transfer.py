@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import headatlas as ha
 from headatlas.errors import BadArgument
-from headatlas.evidence.control import same_layers
-from headatlas.evidence.transfer import answers_apart, draw_pairs, last_outputs, log_p_moved, transfer_heads
+from headatlas.evidence.fresh_prompts import answers_apart
+from headatlas.evidence.inference import interval
+from headatlas.evidence.matching import match
+from headatlas.evidence.transfer import draw_pairs, last_outputs, log_p_moved, transfer_heads
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
 from headatlas_bench.ground_truth import planted_folder, read_truth
@@ -53,7 +55,8 @@ def test_many_at_once_equal_one_at_a_time(tiny, tokens) -> None:
 def test_what_is_said_of_a_set_by_hand() -> None:
     lm = LM(build(TINY[0]), tokenizer(), "llama")
     heads = [(0, 1), (2, 3), (2, 5)]
-    result = transfer_heads(lm, EXAMPLES, heads, n=4, draws=7, seed=3)
+    influence = np.random.default_rng(0).random((3, 6))
+    result = transfer_heads(lm, EXAMPLES, heads, n=4, draws=7, seed=3, influence=influence)
     generator = np.random.default_rng(3)
     other, same = draw_pairs(EXAMPLES, 4, generator)
 
@@ -69,13 +72,25 @@ def test_what_is_said_of_a_set_by_hand() -> None:
     assert result.disturbs == pytest.approx(disturbs, abs=1e-5)
     ahead = [values(other, h)[:, 1] > values(other, h)[:, 0] for h in ([], heads)]
     assert result.followed == (ahead[1] & ~ahead[0]).mean()
-    draw = same_layers(6, generator)
-    random = np.array([measures(draw(heads)) for _ in range(7)])
+    matched = match(heads, influence, lm.n_kv_heads, generator)
+    drawn = [matched.draw(generator) for _ in range(7)]
+    random = np.array([measures(others) for others in drawn])
     np.testing.assert_allclose(result.random_follows, random[:, 0], atol=1e-5)
     np.testing.assert_allclose(result.random_disturbs, random[:, 1], atol=1e-5)
     as_much = np.flatnonzero(random[:, 0] >= follows)
     assert result.p == (5 / (as_much[4] + 1) if len(as_much) >= 5 else (1 + len(as_much)) / 8)
     assert (result.other_pairs, result.same_pairs) == (4, 4)
+
+    def leads(heads) -> np.ndarray:
+        change = values(other, heads) - values(other, [])
+        return change[:, 1] - change[:, 0]
+
+    beyond = leads(heads) - np.mean([leads(others) for others in drawn[: len(result.random_follows)]], axis=0)
+    sources = [x for x, _ in other]
+    np.testing.assert_allclose([result.low, result.high], interval(beyond, sources), atol=1e-5)
+    assert result.matched == matched.text
+    assert result.outcome == "undecided"  # 7 draws never give p below 0.05
+    assert "7 draws are too few" in result.reason or "different sets" in result.reason
 
 
 def test_the_same_set_drawn_again_counts_as_doing_as_much() -> None:
@@ -148,6 +163,8 @@ class TestPlanted:
         carried = ha.transfer(lm, function_heads, task, draws=299)
         assert carried.moved.values.tolist() == [f"L{layer}.H{head}" for layer, head in function_heads]
         assert carried.p < p
+        assert carried.low > 5
+        assert (carried.outcome == "supported") == (carried.p < 0.05)
         assert carried.followed == 1
         assert carried.follows > 5 + carried.random_follows.mean()
         assert carried.disturbs > -0.5

@@ -7,7 +7,7 @@ import copy
 import io
 import math
 from functools import cache
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerFast
 
 import headatlas as ha
 from headatlas.errors import BadArgument, UnsupportedModel
+from headatlas.evidence.matching import match
 from headatlas.live import answers as module
-from headatlas.live.answers import Live, permuted_gates
+from headatlas.live.answers import Live, matched_gates
 from headatlas.live.question import Question, read_question
 from headatlas.models.lm import LM
 from headatlas.models.logit_attribution import head_writes, logit_contributions
@@ -399,7 +400,10 @@ def gate_of(*rows: tuple[float, ...]) -> Tensor:
 
 
 def drawn(gate: Tensor, most: int | None = None, seed: int = 0) -> list[tuple[tuple[float, ...], ...]]:
-    gates = islice(permuted_gates(gate, np.random.default_rng(seed)), most)
+    """Gates with any heads of the same layers switched."""
+    counts = {layer: int((row != 1).sum()) for layer, row in enumerate(gate)}
+    sets = {layer: list(combinations(range(gate.shape[1]), n)) for layer, n in counts.items() if n}
+    gates = islice(matched_gates(gate, sets, np.random.default_rng(seed)), most)
     return [tuple(tuple(row) for row in g.tolist()) for g in gates]
 
 
@@ -447,12 +451,25 @@ def test_control_compares_with_random_heads(live, lm, other) -> None:
     told, before = last["result"], log_p(lm, PROMPT, TARGET, (), other)
     assert [p["progress"] for p in progress] == pytest.approx([5 / 12, 10 / 12, 1])
     effect = log_p(lm, PROMPT, TARGET, OFF, other) - before
-    random = [log_p(lm, PROMPT, TARGET, torch.tensor(g), other) - before for g in drawn(question.gate(lm), 12, seed=3)]
+    generator = np.random.default_rng(3)
+    matched = match([(0, 1), (1, 3), (2, 0)], live.influence, lm.n_kv_heads, generator, min_sets=13)
+    gates = islice(matched_gates(question.gate(lm), matched.by_layer, generator), 12)
+    random = [log_p(lm, PROMPT, TARGET, gate, other) - before for gate in gates]
+    assert told["matched"] == matched.text
+    assert live.influence.shape == (3, 6)
     assert told["before"] == pytest.approx(before, rel=1e-4)
     assert told["effect"] == pytest.approx(effect, rel=1e-3, abs=1e-4)
     assert told["random"] == pytest.approx(random, rel=1e-3, abs=1e-4)
     assert told["p"] == (1 + sum(r <= effect for r in random)) / 13
     assert told["all"] is False
+
+
+def test_draws_switch_only_the_sets_that_are_given() -> None:
+    gate = gate_of((0, 0.5, 1, 1), (1, 1, 1, 1))
+    gates = list(matched_gates(gate, {0: [(0, 1), (1, 2)]}, np.random.default_rng(0)))
+    expected = [(0.5, 0, 1, 1), (1, 0, 0.5, 1), (1, 0.5, 0, 1)]
+    assert sorted(tuple(g[0].tolist()) for g in gates) == sorted(expected)
+    assert all(g[1].tolist() == [1, 1, 1, 1] for g in gates)
 
 
 def test_control_has_no_more_random_heads_than_there_are(live) -> None:

@@ -86,7 +86,7 @@ def edit(
     tasks: Tasks = "",
     limit: Annotated[int, typer.Option(min=1, help="Number of test examples per task.")] = 32,
     shots: Shots = None,
-    draws: Annotated[int, typer.Option(min=0, help="Number of draws of random heads to compare the effect with.")] = 20,
+    draws: Annotated[int, typer.Option(min=0, help="Maximum number of draws of random heads.")] = 59,
     measures: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Load the model and measure the effect.")
     ] = True,
@@ -144,7 +144,13 @@ def _show(record: dict[str, Any], folder: Path, as_json: bool) -> None:
     if record["pruned"]:
         typer.echo(saved_in_words(record["pruned"]))
     if record["effects"]:
-        print_table("Test examples before and after the edit, and with random heads edited", record["effects"])
+        title = "Test examples before and after the edit; low and high: 95 % interval of the change beyond random heads"
+        hidden = ("reason", "random_heads", "p")
+        rows = [{key: value for key, value in row.items() if key not in hidden} for row in record["effects"]]
+        print_table(title, rows)
+        for row in record["effects"]:
+            if row["outcome"]:
+                typer.echo(f"{row['task']}: {row['outcome']}: {row['reason']}; random heads {row['random_heads']}")
     size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
     typer.echo(f"wrote {folder} ({size / 1e6:,.0f} MB)")
 

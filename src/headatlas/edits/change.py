@@ -51,6 +51,11 @@ class HeadEdit:
         """Return the layers to which a constant is added."""
         return {layer for layer, _ in self.steer} | set(self.push)
 
+    @property
+    def only_removes(self) -> bool:
+        """Whether heads are removed and nothing else is changed."""
+        return not self.biased and not self.scaled
+
     def shuffled(self, generator: np.random.Generator) -> "HeadEdit":
         """Return the same edit of random heads: each layer's factors and directions permuted; pushes unchanged."""
         gate = self.gate.clone()

@@ -113,7 +113,7 @@ def edit(
             out. Default: the atlas's built-in tasks with enough other rows; () for none.
         limit: examples per task.
         shots: few-shot examples per prompt (default: as many as the map had).
-        draws: number of draws of random heads to compare with.
+        draws: maximum number of draws of random heads to compare with.
 
     Returns:
         Without out, a new model that shares all other weights with the old one. With out, the folder.

@@ -14,30 +14,53 @@ from torch.nn.functional import cross_entropy
 from headatlas.edits.change import HeadEdit, applied
 from headatlas.edits.rows import UsedRows, load_tests, rows_of_atlas, rows_of_checkpoint
 from headatlas.errors import BadArgument, BadFile, check_count, one_line
-from headatlas.evidence.control import Control, compare_with_random
+from headatlas.evidence.control import Heads, compare_with_random, correct_p
+from headatlas.evidence.decide import NO_ABILITY, decide_one
+from headatlas.evidence.fresh_prompts import PromptSet, prompts_of_task, text_prompts
+from headatlas.evidence.inference import accuracy_low, detectable, interval
+from headatlas.evidence.matching import MatchedSets, match
+from headatlas.evidence.replacing import answers_changed, generic_influence
+from headatlas.models.interventions import Change
 from headatlas.models.lm import LM, text_ids
 from headatlas.models.loading import find_folder, load
-from headatlas.models.log_probs import batched_log_probs
-from headatlas.models.tokens import Bundle
 from headatlas.progress import Progress, silent
 from headatlas.results.atlas import Atlas, open_atlas
 from headatlas.tasks.built_in import check_task, relation_names
-from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.prompts import Task, list_tasks
 
 TASKS = ("math", "syntax")
 LIMIT = 32  # examples per task
-DRAWS = 20  # draws of random heads
+DRAWS = 59  # maximum number of draws of random heads
+TEXTS = 40  # plain texts for generic influence, which random heads are matched by
+MEASURES = {"accuracy": 2, "log_p": 0, "choice": 1}
+"""The columns of scores, in the order of tables."""
 WINDOW = 1024  # tokens of a text per forward pass
-BOOTSTRAP_SAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Scores:
-    """A model's results on a task: log P(target) of each held-out example, and whether its answer is right."""
+    """A model's answers to the prompts of a task.
 
-    log_p: np.ndarray
-    right: np.ndarray
+    values: log P per token, choice (NaN if there is none) and whether the answer is right [example, measure].
+    """
+
+    prompts: PromptSet
+    values: np.ndarray
+
+    @property
+    def log_p(self) -> np.ndarray:
+        """Mean log P of the answer's tokens [example]."""
+        return self.values[:, 0]
+
+    @property
+    def choice(self) -> np.ndarray:
+        """Log P of the answer's first token among the task's answers [example]."""
+        return self.values[:, 1]
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether the answer is the likeliest [example]."""
+        return self.values[:, 2]
 
 
 def check_tasks(tasks: Any, limit: int, draws: int = 0, shots: int | None = None) -> bool:
@@ -54,13 +77,29 @@ def check_tasks(tasks: Any, limit: int, draws: int = 0, shots: int | None = None
     return True
 
 
-def score_bundles(lm: LM, bundles: Sequence[Bundle]) -> Scores:
-    """Score a model on held-out examples."""
-    log_p, right = batched_log_probs(lm, bundles)
-    return Scores(log_p[0].double().numpy(), right[0].numpy())
+def score_prompts(lm: LM, prompts: PromptSet) -> Scores:
+    """Score a model on prompts of a task."""
+    unchanged = Change(torch.ones(lm.n_layers, lm.n_heads))
+    return Scores(prompts, answers_changed(lm, prompts, [unchanged], range(len(prompts)))[0])
 
 
 # --- an edit
+
+
+@dataclass(frozen=True)
+class EditControl:
+    """A task before an edit, and the same edit of random heads.
+
+    random: mean change by prompt [example, measure]; NaN without draws. matched: what random heads share with the
+    edited ones. n_sets: number of different random sets.
+    """
+
+    before: Scores
+    random: np.ndarray
+    draws: int
+    p: float
+    matched: str
+    n_sets: float
 
 
 def measure_controls(
@@ -72,64 +111,116 @@ def measure_controls(
     draws: int = DRAWS,
     seed: int = 0,
     progress: Progress,
-) -> dict[str, tuple[Scores, Control[HeadEdit]]]:
-    """Measure each task before the edit, and compare the edit with the same done to random heads of the same layers."""
+) -> dict[str, EditControl]:
+    """Measure each task before the edit, and compare the edit with the same done to random heads.
+
+    Random heads are matched to removed ones; for other edits, they are of the same layers.
+    """
+    prompts = {task.name: prompts_of_task(lm, task, limit) for task in tests}
+    matched: MatchedSets | None = None
+    if edit.only_removes and draws:
+        texts = text_prompts(lm, TEXTS).examples or next(iter(prompts.values())).examples
+        influence = generic_influence(lm, texts)
+        matched = match(edit.removed, influence, lm.n_kv_heads, np.random.default_rng(seed))
     return {
-        task.name: _measure_control(lm, edit, held_out_bundles(lm, task, limit), draws, seed)
+        task.name: _measure_control(lm, edit, prompts[task.name], matched, draws, seed)
         for task in progress(tests, "editing random heads")
     }
 
 
 def _measure_control(
-    lm: LM, edit: HeadEdit, bundles: Sequence[Bundle], draws: int, seed: int
-) -> tuple[Scores, Control[HeadEdit]]:
-    before = score_bundles(lm, bundles)
+    lm: LM, edit: HeadEdit, prompts: PromptSet, matched: MatchedSets | None, draws: int, seed: int
+) -> EditControl:
+    before = score_prompts(lm, prompts)
     generator = np.random.default_rng(seed)
+    measured: list[np.ndarray] = []  # the edit's changes by prompt, then those of random heads
 
     def change(edits: Sequence[HeadEdit]) -> np.ndarray:
-        return np.array([_score_edited(lm, e, bundles).log_p.mean() for e in edits]) - before.log_p.mean()
+        changes = [_score_edited(lm, e, prompts).values - before.values for e in edits]
+        measured.extend(changes)
+        return np.array([values.mean(0) for values in changes])
 
     def draw(original: HeadEdit) -> HeadEdit:
-        return original.shuffled(generator)
+        return original.shuffled(generator) if matched is None else removal_of(matched.draw(generator), edit)
 
-    return before, compare_with_random(change, [edit], draw, draws=draws, stop_early=False)
+    n_tested = 2 if prompts.has_choice else 1
+    control = compare_with_random(change, [edit], draw, draws=draws, draws_per_round=10, n_tested=n_tested)
+    random = np.mean(measured[1:], axis=0) if draws else np.full(before.values.shape, np.nan)
+    text = "matched by layer only, because the edit does more than remove heads" if matched is None else matched.text
+    n_sets = np.inf if matched is None else matched.n_sets
+    return EditControl(before, random, int(control.n_drawn[0]), float(control.p[0]), text, n_sets)
 
 
-def _score_edited(lm: LM, edit: HeadEdit, bundles: Sequence[Bundle]) -> Scores:
+def removal_of(heads: Heads, like: HeadEdit) -> HeadEdit:
+    """Return the edit that removes these heads."""
+    gate = torch.ones_like(like.gate)
+    gate[tuple(np.transpose(heads))] = 0.0
+    return HeadEdit(gate)
+
+
+def _score_edited(lm: LM, edit: HeadEdit, prompts: PromptSet) -> Scores:
     with applied(lm, edit):
-        return score_bundles(lm, bundles)
+        return score_prompts(lm, prompts)
 
 
 def measure_scores(lm: LM, tests: Sequence[Task], limit: int = LIMIT) -> dict[str, Scores]:
     """Score a model on the held-out examples of each task."""
-    return {task.name: score_bundles(lm, held_out_bundles(lm, task, limit)) for task in tests}
+    return {task.name: score_prompts(lm, prompts_of_task(lm, task, limit)) for task in tests}
 
 
 def effect_rows(
-    tests: Sequence[Task], controls: dict[str, tuple[Scores, Control[HeadEdit]]], edited: dict[str, Scores]
+    tests: Sequence[Task], controls: dict[str, EditControl], edited: dict[str, Scores]
 ) -> list[dict[str, Any]]:
-    """Make a row per task: before, after, and the change with random heads."""
-    rows = []
-    for task in tests:
-        before, test = controls[task.name]
-        after_edit = edited[task.name]
-        draws = int(test.n_drawn[0])
-        rows.append(
-            {
-                "task": task.name,
-                "examples": len(before.log_p),
-                "shots": task.shots,
-                "accuracy": float(before.right.mean()),
-                "accuracy_after": float(after_edit.right.mean()),
-                "log_p": float(before.log_p.mean()),
-                "log_p_after": float(after_edit.log_p.mean()),
-                "change": float(after_edit.log_p.mean() - before.log_p.mean()),
-                "random": float(test.random_effect[0].mean()) if draws else None,
-                "draws": draws,
-                "p": float(test.p[0]) if draws else None,
-            }
-        )
-    return rows
+    """Make a row per task: before, after, the change beyond that of random heads with its interval, and the outcome."""
+    tested = [controls[task.name] for task in tests]
+    corrected = correct_p(np.array([control.p if control.draws else np.nan for control in tested]))
+    return [
+        _effect_row(task, control, edited[task.name], float(p))
+        for task, control, p in zip(tests, tested, corrected, strict=True)
+    ]
+
+
+def _effect_row(task: Task, control: EditControl, edited: Scores, p_corrected: float) -> dict[str, Any]:
+    before = control.before
+    change = edited.values - before.values
+    beyond = change - control.random if control.draws else change
+    low, high = interval(beyond, before.prompts.cluster)
+    outcome, reason = _outcome(control, beyond, high, p_corrected)
+    row: dict[str, Any] = {"task": task.name, "examples": len(before.log_p), "shots": task.shots}
+    for name, column in MEASURES.items():
+        row[name] = _number(before.values[:, column].mean())
+        row[f"{name}_after"] = _number(edited.values[:, column].mean())
+    return row | {
+        "change": float(change[:, 0].mean()),
+        "random": _number(control.random[:, 0].mean()),
+        "low": float(low[0]),
+        "high": float(high[0]),
+        "draws": control.draws,
+        "p": control.p if control.draws else None,
+        "p_corrected": _number(p_corrected),
+        "outcome": outcome,
+        "reason": reason,
+        "random_heads": control.matched if control.draws else "",
+    }
+
+
+def _number(value: float) -> float | None:
+    """Return a number as JSON has it: None for NaN."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _outcome(control: EditControl, beyond: np.ndarray, high: np.ndarray, p: float) -> tuple[str, str]:
+    """Return whether the task needs the edited heads, and the reason; empty without draws."""
+    if not control.draws:
+        return "", ""
+    prompts = control.before.prompts
+    lowest = accuracy_low(control.before.right)
+    if not lowest > prompts.guess:
+        return NO_ABILITY, f"accuracy is at least {lowest:.0%} with 95 % confidence, the best guess {prompts.guess:.0%}"
+    # Log P, and choice where there is one, must both fall.
+    n_tested = 2 if prompts.has_choice else 1
+    seen = detectable(beyond[:, 0], prompts.cluster)
+    return decide_one(p, float(-high[:n_tested].max()), control.draws, n_sets=control.n_sets, seen=seen)
 
 
 # --- two models
@@ -162,8 +253,9 @@ def evaluate(
             tested. Not needed for models that `edit` made from an atlas, which record these rows.
 
     Returns:
-        accuracy and log_p(model, task); change(task), the change of mean log P(target) from a to b, with low and high,
-        its 95 % bootstrap interval over examples; examples and shots(task). With a text: perplexity(model) per token of
+        accuracy, log_p (per token) and choice(model, task), log P of the answer's first token among the answers of the
+        task; change(task), the change of log_p from a to b, with low and high, its 95 % interval over prompts;
+        examples and shots(task). With a text: perplexity(model) per token of
         each model's tokenizer; bits_per_byte(model), which does not depend on the tokenizer; tokens(model).
 
     Example:
@@ -215,21 +307,20 @@ def _used_rows(models: Sequence[LM | str | Path], atlas: Atlas | str | Path | No
 
 
 def _compare(scores: Sequence[dict[str, Scores]]) -> xr.Dataset:
-    """Compare the scores of two models: the change of log P per task, with a bootstrap interval over examples."""
+    """Compare the scores of two models: the change of log P per task, with its interval over prompts."""
     tasks = list(scores[0])
-    generator = np.random.default_rng(0)
     changes = []
     for task in tasks:
-        first, second = (model_scores[task].log_p for model_scores in scores)
-        differences = second - first
-        samples = generator.integers(len(differences), size=(BOOTSTRAP_SAMPLES, len(differences)))
-        low, high = np.quantile(differences[samples].mean(1), (0.025, 0.975))
+        first, second = (model_scores[task] for model_scores in scores)
+        differences = second.log_p - first.log_p
+        low, high = interval(differences, first.prompts.cluster)
         changes.append((differences.mean(), low, high, len(differences)))
     change, low, high, n = np.array(changes).T
     return xr.Dataset(
         {
             "accuracy": (("model", "task"), [[s[t].right.mean() for t in tasks] for s in scores]),
             "log_p": (("model", "task"), [[s[t].log_p.mean() for t in tasks] for s in scores]),
+            "choice": (("model", "task"), [[s[t].choice.mean() for t in tasks] for s in scores]),
             "change": ("task", change),
             "low": ("task", low),
             "high": ("task", high),
@@ -278,7 +369,11 @@ def evaluation_rows(result: xr.Dataset) -> dict[str, list[dict[str, Any]]]:
     if "accuracy" in result:
         parts[f"{first} (a) and {second} (b)"] = [
             {"task": str(task), "examples": int(row.examples), "shots": int(row.shots)}
-            | {f"{name}_{m}": float(row[name][i]) for name in ("accuracy", "log_p") for i, m in enumerate("ab")}
+            | {
+                f"{name}_{m}": float(row[name][i])
+                for name in ("accuracy", "log_p", "choice")
+                for i, m in enumerate("ab")
+            }
             | {name: float(row[name]) for name in ("change", "low", "high")}
             for task in result.task.values
             for row in [result.sel(task=task)]

@@ -85,23 +85,37 @@ def _effect(record: Record) -> list[str]:
     refused = [f"Not measured: {why}." for why in record["not_measured"].values()]
     if not rows:
         return ["## Effect", *refused, "Not measured. To measure it, run `headatlas evaluate ORIGINAL THIS --tasks …`."]
-    head = "| task | examples | shots | accuracy before | after | log P before | after | change | random heads | p |"
-    lines = [head, "|" + " --- |" * 10]
+    columns = ["task", "examples", "shots"]
+    columns += [f"{name} {when}" for name in ("accuracy", "log P", "choice") for when in ("before", "after")]
+    columns += ["change", "random heads", "beyond random (95 % interval)", "p", "outcome"]
+    lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
     for r in rows:
-        numbers = [r["accuracy"], r["accuracy_after"], r["log_p"], r["log_p_after"]]
-        control = ["-", "-"] if r["p"] is None else [f"{r['random']:+.2f}", f"{r['p']:.2g}"]
-        counts = [str(r["examples"]), str(r["shots"])]
-        cells = [r["task"], *counts, *(f"{n:.2f}" for n in numbers), f"{r['change']:+.2f}", *control]
+        numbers = [r[f"{name}{when}"] for name in ("accuracy", "log_p", "choice") for when in ("", "_after")]
+        beyond = r["change"] - (r["random"] or 0.0)
+        cells = [r["task"], str(r["examples"]), str(r["shots"]), *map(_two_digits, numbers), f"{r['change']:+.2f}"]
+        cells += [_two_digits(r["random"]), f"{beyond:+.2f} ({r['low']:.2f} to {r['high']:.2f})"]
+        cells += ["-" if r["p_corrected"] is None else f"{r['p_corrected']:.2g}", r["outcome"] or "-"]
         lines.append(f"| {' | '.join(cells)} |")
     maps = ", ".join(record["rows_of"])
     unused = f" The maps of the atlas ({maps}) used none of these examples." if maps else ""
     legend = (
-        "log P is the mean log P(target) of examples, by this checkpoint (after) and the original (before)."
-        f"{unused} Shots: few-shot examples per prompt."
-        f" Random heads: mean change over {rows[0]['draws']} draws, each the same edit of random heads of the same"
-        " layers. p: how often such a draw lowers log P as much."
+        "log P is the mean log P per token of the answers, choice is log P of an answer's first token among the answers"
+        f" of the task; by this checkpoint (after) and the original (before).{unused} Shots: few-shot examples per"
+        " prompt. Change: of log P."
     )
-    return ["## Effect", "\n".join(lines), legend, *refused]
+    drawn = [r for r in rows if r["draws"]]
+    if drawn:
+        legend += (
+            f" Random heads: mean change over up to {max(r['draws'] for r in drawn)} draws of as many heads,"
+            f" {drawn[0]['random_heads']}. p: how often such a draw lowers log P and choice as much, corrected for the"
+            " number of tasks. Outcome: whether the task needs these heads."
+        )
+    reasons = [f"- {r['task']}: {r['outcome']}: {r['reason']}." for r in drawn]
+    return ["## Effect", "\n".join(lines), legend, *(["\n".join(reasons)] if reasons else []), *refused]
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _count(heads: Any) -> str:

@@ -139,3 +139,28 @@ def _selective(test: xr.Dataset) -> str:
         return ""
     clears = float(test.selectivity_low) > 0 and float(test.p_selectivity_corrected) < ALPHA
     return SUPPORTED if clears else NOT_SUPPORTED
+
+
+# --- tests with one intervention, such as an edit or outputs moved between prompts
+
+
+def decide_one(p: float, low: float, draws: int, *, n_sets: float = np.inf, seen: float = 0.0) -> tuple[str, str]:
+    """Return the outcome of a test with one intervention, and the reason.
+
+    Args:
+        p: how often random heads do as much, corrected if there are several tests.
+        low: lower end of the 95 % interval over prompts of the effect beyond random heads; above 0 is as claimed.
+        draws: number of random sets of heads.
+        n_sets: number of different ones.
+        seen: effect that the test would have seen with 80 % probability, in nats; 0 if it is in other units.
+    """
+    if p < ALPHA and low > 0:
+        return SUPPORTED, f"p {p:.2g}, and the interval over prompts is clear of 0"
+    reason = f"p {p:.2g}" if p >= ALPHA else f"p {p:.2g}, but the interval over prompts holds 0"
+    if n_sets < 1 / ALPHA:
+        return UNDECIDED, f"{reason}; there are only {n_sets:.0f} different sets of random heads"
+    if 1 / (1 + draws) >= ALPHA:
+        return UNDECIDED, f"{reason}; {draws} draws are too few for p below {ALPHA}"
+    if not seen <= IMPORTANT:
+        return UNDECIDED, f"{reason}; these prompts show changes from {seen:.2g} nats on"
+    return NOT_SUPPORTED, reason

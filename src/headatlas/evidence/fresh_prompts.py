@@ -88,10 +88,15 @@ def task_prompts(lm: LM, task: Task, used: Used | None, n: int, *, seed: int = 0
         return PromptSet(task.name, missing=_too_few(len(rows), len(tested)))
     test = replace(with_test_rows(task, tested), shots=used.shots.get(task.name, task.shots))
     check_shots(test)
-    pairs = held_out_examples(lm, test, n)
+    return prompts_of_task(lm, test, n, seed=seed)
+
+
+def prompts_of_task(lm: LM, task: Task, n: int, *, seed: int = 0) -> PromptSet:
+    """Return up to n prompts of a task's held-out rows, equally many of each kind."""
+    pairs = held_out_examples(lm, task, n)
     kinds = [example.kind for example, _ in pairs]
     generator = np.random.default_rng([seed, *task.name.encode(), 1])
-    others = [test.train[i] for i in generator.permutation(len(test.train))[:MAX_OTHER_ROWS]]
+    others = [task.train[i] for i in generator.permutation(len(task.train))[:MAX_OTHER_ROWS]]
 
     def encode(example: Example) -> TokenExample:
         return encode_target(lm, example.prompt, example.target, f"task {task.name!r}")
@@ -99,7 +104,7 @@ def task_prompts(lm: LM, task: Task, used: Used | None, n: int, *, seed: int = 0
     answers = [(example.kind, encode(example)) for example in others]
     guess = _best_guess(
         [(example.kind, example.target) for example, _ in pairs],
-        [(example.kind, example.target) for example in rows.values()],
+        [(example.kind, example.target) for example in _rows(task).values()],
     )
     return _prompt_set(task.name, [tokens for _, tokens in pairs], kinds, answers, kinds, guess, n)
 

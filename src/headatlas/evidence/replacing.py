@@ -52,7 +52,7 @@ def survey(
     """
     if not texts or not mixture:
         raise BadArgument("survey: no prompts, expected at least one text and one prompt of the mixture")
-    influence = gate_gradients(lm, texts, tokens=tokens).abs().mean(0).numpy()
+    influence = generic_influence(lm, texts, tokens)
     read = [(*example.prompt, *example.target[:-1]) for example in mixture]
     answering = [list(range(len(e.prompt) - 1, len(ids))) for e, ids in zip(mixture, read, strict=True)]
     at_once = max(1, tokens_at_once(lm, tokens) // max(map(len, read)))
@@ -60,6 +60,11 @@ def survey(
     places = np.linspace(0, len(mixture) - 1, min(DONORS, len(mixture))).round().astype(int)
     mean = z.nanmean((0, 1)).nan_to_num(0.0)
     return ModelSurvey(influence, mean, z[places, 0].nan_to_num(0.0))
+
+
+def generic_influence(lm: LM, texts: Sequence[TokenExample], tokens: int | None = None) -> np.ndarray:
+    """Return the mean |∂ log P / ∂ gate| of each head on texts [layer, head]; NaN marks a missing head."""
+    return np.asarray(gate_gradients(lm, texts, tokens=tokens).abs().mean(0).numpy())
 
 
 def answers_replaced(
@@ -82,20 +87,33 @@ def answers_replaced(
     for examples, values in _values(replacement, surveyed, len(prompts)):
         added = None if values is None else [(1 - gate)[..., None] * values for gate in gates]
         changes = [Change(gate) for gate in gates] if added is None else list(map(Change, gates, added))
-        measured = answers_under(
-            lm,
-            [prompts.examples[i] for i in examples],
-            changes,
-            everywhere=everywhere,
-            tokens=tokens,
-            candidates=[prompts.candidates[i] for i in examples] if prompts.has_choice else None,
-        ).double()
-        result[:, examples, 0] = measured[..., MEASURES.index("log_p")]
-        if prompts.has_choice:
-            result[:, examples, 1] = measured[..., len(MEASURES)]
-        # the mean of zeros and ones may be rounded
-        result[:, examples, 2] = measured[..., MEASURES.index("first")] > 1 - 1e-6
+        result[:, examples] = answers_changed(lm, prompts, changes, examples, everywhere=everywhere, tokens=tokens)
     return result
+
+
+def answers_changed(
+    lm: LM,
+    prompts: PromptSet,
+    changes: Sequence[Change],
+    examples: Sequence[int],
+    *,
+    everywhere: bool = False,
+    tokens: int | None = None,
+) -> np.ndarray:
+    """Measure the answers to some of the prompts under each change: [change, example, measure] (TEST_MEASURES)."""
+    measured = answers_under(
+        lm,
+        [prompts.examples[i] for i in examples],
+        changes,
+        everywhere=everywhere,
+        tokens=tokens,
+        candidates=[prompts.candidates[i] for i in examples] if prompts.has_choice else None,
+    ).double()
+    log_p = measured[..., MEASURES.index("log_p")].numpy()
+    choice = measured[..., len(MEASURES)].numpy() if prompts.has_choice else np.full_like(log_p, np.nan)
+    # The mean of zeros and ones may be rounded.
+    right = measured[..., MEASURES.index("first")].numpy() > 1 - 1e-6
+    return np.stack([log_p, choice, right], axis=-1)
 
 
 def _values(replacement: str, surveyed: ModelSurvey, n: int) -> list[tuple[list[int], Tensor | None]]:

@@ -6,7 +6,9 @@
 3. Where the answer is another one, it should follow: `follows` is the mean change of log P(X's answer) − log P(Y's), in
    nats; `followed`, how often X's answer becomes likelier than Y's. Where it is the same, it should stay: `disturbs` is
    the mean change of log P(answer); below 0 is worse.
-4. The same with random heads of the same layers (`evidence.control`). p: how often the answer follows them as much.
+4. The same with random heads that are matched to them (`evidence.matching`). p: how often the answer follows these as
+   much. low and high: the 95 % interval of `follows` beyond random heads; pairs with the same X are not independent.
+5. outcome: supported, not supported or undecided.
 
 Heads whose removal hurts need not carry an answer: they may relay, or keep the model in order. An answer is its first
 token here. Tokens that all answers begin with, such as a space before digits, are counted to the prompts.
@@ -23,7 +25,12 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.errors import BadArgument, brief, check_count
-from headatlas.evidence.control import TOP_SHARE, Heads, cached_by_heads, compare_with_random, same_layers, top_heads
+from headatlas.evidence.control import TOP_SHARE, Heads, cached_by_heads, compare_with_random, top_heads
+from headatlas.evidence.decide import UNDECIDED, decide_one
+from headatlas.evidence.fresh_prompts import answers_apart, text_prompts
+from headatlas.evidence.inference import detectable, interval
+from headatlas.evidence.matching import match
+from headatlas.evidence.replacing import generic_influence
 from headatlas.models.hooks import head_mask, hooked
 from headatlas.models.interventions import shares
 from headatlas.models.lm import LM
@@ -36,9 +43,12 @@ from headatlas.tasks.bundles import held_out_bundles
 from headatlas.tasks.labelled import named_task
 from headatlas.tasks.prompts import list_tasks
 
-PAIRS, DRAWS = 16, 59  # of each kind of pairs, at most; of random heads, at most
+PAIRS = 16  # maximum number of pairs of each kind
+DRAWS = 59  # maximum number of draws of random heads
+TEXTS = 40  # plain texts for generic influence
 EXPECTED = "heads such as ['L12.H5', (3, 1)], a bool mask [layer, head], or a map as a labelled array (layer, head)"
 
+RESULTS = ("follows", "followed", "disturbs", "low", "high", "p", "outcome", "reason", "matched")
 Pairs = list[tuple[int, int]]
 """Numbers of the examples X and Y."""
 
@@ -52,7 +62,12 @@ class Transferred:
     disturbs: float
     random_follows: np.ndarray  # [draw]
     random_disturbs: np.ndarray  # [draw]
+    low: float
+    high: float
     p: float
+    outcome: str
+    reason: str
+    matched: str
     other_pairs: int
     same_pairs: int
 
@@ -77,7 +92,7 @@ def transfer(
             which the best heads are taken.
         task: a built-in task or relation, a file, or your examples. Its held-out examples are used.
         n: pairs of prompts with another answer, and with the same, at most so many each.
-        draws: of random heads of the same layers, at most. Fewer do where five of the first ones do as much.
+        draws: maximum number of draws of matched random heads. Drawing ends once five of them do as much.
         top: how many of a map's heads; by default 5 %.
         seed: of the pairs and the random heads.
 
@@ -85,8 +100,10 @@ def transfer(
         follows: mean change of log P(answer of the prompt they come from) − log P(the prompt's own answer), where these
         differ; followed: how often the first becomes likelier than the second. disturbs: mean change of log P(answer)
         where both have the same answer, NaN where no two have. random_follows and random_disturbs(draw): the same with
-        random heads; p: how often the answer follows these as much. other_pairs, same_pairs: how many pairs. moved:
-        names of the heads. Only the first token of an answer is looked at (docs/concepts/evidence.md).
+        random heads; low and high: the 95 % interval over pairs of follows beyond random heads; p: how often the answer
+        follows these as much; outcome and reason: supported, not supported or undecided; matched: what random heads
+        share with the moved ones. other_pairs, same_pairs: how many pairs. moved: names of the heads. Only the first
+        token of an answer is looked at (docs/concepts/evidence.md).
 
     Example:
         >>> ha.transfer("smollm2", ["L12.H5", "L20.H3"], "math").follows
@@ -106,7 +123,7 @@ def transfer(
         raise BadArgument(
             f"task {asked.name!r}: its {len(examples)} held-out answers begin alike, expected some that differ"
         )
-    values = {name: getattr(result, name) for name in ("follows", "followed", "disturbs", "p")}
+    values = {name: getattr(result, name) for name in RESULTS}
     random = {name: ("draw", getattr(result, name)) for name in ("random_follows", "random_disturbs")}
     pairs = {name: getattr(result, name) for name in ("other_pairs", "same_pairs")}
     moved = [f"L{layer}.H{head}" for layer, head in chosen]
@@ -130,49 +147,71 @@ def transfer_heads(
     draws: int = DRAWS,
     seed: int = 0,
     tokens: int | None = None,
+    influence: np.ndarray | None = None,
 ) -> Transferred:
-    """The outputs of heads moved between prompts, and those of random heads, a few draws at a time."""
+    """Move the outputs of heads between prompts, and those of random heads, a few draws at a time.
+
+    influence: generic influence of each head [layer, head], which random heads are matched by (default: measured).
+    """
     generator = np.random.default_rng(seed)
     examples = answers_apart(examples)
     other, same = draw_pairs(examples, n, generator)
     if not other:
         nothing = np.empty(0)
-        return Transferred(np.nan, np.nan, np.nan, nothing, nothing, np.nan, 0, len(same))
+        missing = (np.nan,) * 3
+        reason = "no two answers differ"
+        return Transferred(*missing, nothing, nothing, *missing, UNDECIDED, reason, "", 0, len(same))
+    if influence is None:
+        influence = generic_influence(lm, text_prompts(lm, TEXTS).examples or examples, tokens)
+    matched = match(heads, influence, lm.n_kv_heads, generator)
     z = last_outputs(lm, [a.prompt for a in examples], tokens)
     log_p = cached_by_heads(lambda sets: log_p_moved(lm, examples, [*other, *same], z, sets, tokens))
+    before, after = log_p([[], heads])
+
+    def leads(sets: Sequence[Heads]) -> np.ndarray:
+        """Return the change of log P(X's answer) − log P(Y's): [set, pair]."""
+        change = (log_p(sets) - before)[:, : len(other)]
+        return np.asarray(change[..., 1] - change[..., 0])
+
+    drawn: list[Heads] = []
+
+    def draw(_: Heads) -> Heads:
+        drawn.append(matched.draw(generator))
+        return drawn[-1]
 
     def effects(sets: Sequence[Heads]) -> np.ndarray:
-        """[set, (follows, disturbs)]"""
+        """Return [set, (follows, disturbs)]."""
         change = log_p(sets) - before
-        leads = change[:, : len(other), 1] - change[:, : len(other), 0]
         disturbs = change[:, len(other) :, 0].mean(1) if same else np.full(len(sets), np.nan)
-        return np.stack([leads.mean(1), disturbs], axis=1)
+        return np.stack([leads(sets).mean(1), disturbs], axis=1)
 
-    before, after = log_p([[], heads])
-    draw = same_layers(lm.n_heads, generator)
     control = compare_with_random(effects, [heads], draw, draws=draws, direction="higher", draws_per_round=10)
     [(follows, disturbs)] = control.effect
     random = control.random_effect[0, : control.n_drawn[0]]
     ahead = [(values[:, 1] > values[:, 0])[: len(other)] for values in (before, after)]
     followed = (ahead[1] & ~ahead[0]).mean()
+    beyond = leads([heads])[0] - leads(drawn).mean(0)
+    # Pairs with the same prompt X put the same outputs into others.
+    sources = [x for x, _ in other]
+    low, high = map(float, interval(beyond, sources))
+    p = float(control.p[0])
+    seen = detectable(beyond, sources)
+    outcome, reason = decide_one(p, low, len(random), n_sets=matched.n_sets, seen=seen)
     return Transferred(
         float(follows),
         float(followed),
         float(disturbs),
         random[:, 0],
         random[:, 1],
-        control.p[0],
+        low,
+        high,
+        p,
+        outcome,
+        reason,
+        matched.text,
         len(other),
         len(same),
     )
-
-
-def answers_apart(examples: Sequence[TokenExample]) -> list[TokenExample]:
-    """The same, with the tokens that all answers begin with counted to the prompts."""
-    targets = [a.target for a in examples]
-    first, last, most = min(targets), max(targets), min(map(len, targets)) - 1  # what these share, all share
-    n = next((i for i in range(most) if first[i] != last[i]), most)
-    return [TokenExample(a.prompt + a.target[:n], a.target[n:]) for a in examples]
 
 
 def draw_pairs(examples: Sequence[TokenExample], n: int, generator: np.random.Generator) -> tuple[Pairs, Pairs]:

@@ -6,7 +6,7 @@ model is as before, so other questions may be answered first, or the rest droppe
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -18,6 +18,9 @@ from torch.nn.functional import adaptive_max_pool2d
 
 from headatlas.errors import BadArgument
 from headatlas.evidence.control import control_rounds
+from headatlas.evidence.fresh_prompts import text_prompts
+from headatlas.evidence.matching import match
+from headatlas.evidence.replacing import generic_influence
 from headatlas.live.question import Question, Target
 from headatlas.live.script import script
 from headatlas.models.attention import attention_of, record_attention
@@ -40,6 +43,7 @@ MAX_ATTENTION_BYTES = 512 * 2**20  # of a pass with all layers; for longer promp
 THUMBNAIL_SIZE = 48  # pixels
 SHORT_PROMPT = 256  # tokens up to which the first pass also stores attention and what the gradient needs
 DRAWS_PER_ROUND = 5
+TEXTS = 40  # plain texts for generic influence, which random heads are matched by
 TOKENS_PER_STEP = 8  # of a continuation
 
 
@@ -65,6 +69,7 @@ class Live:
         self.source = source
         self._readings: OrderedDict[Any, Reading] = OrderedDict()
         self._replays: bool | None = None
+        self._influence: np.ndarray | None = None
         self.kinds: dict[str, Callable[[Question], Answer]] = {
             "next": self.next,
             "attention": self.attention,
@@ -325,7 +330,7 @@ class Live:
         yield {"result": {"map": pack(result)}}
 
     def control(self, question: Question) -> Answer:
-        """Answer with the change of log P, compared with the same switch of random heads of the same layers."""
+        """Answer with the change of log P, compared with the same switch of random heads that are matched to them."""
         reading = self.reading(Question(question.prompt))
         gate = question.gate(self.lm)
         if not question.heads:
@@ -337,8 +342,10 @@ class Live:
             log_p, _ = batched_log_probs(self.lm, _bundles(reading.ids, targets), torch.stack(list(gates)))
             return _difference(log_p.T)
 
+        heads = [(layer, head) for layer, head in (gate != 1).nonzero().tolist()]
+        matched = match(heads, self.influence, self.lm.n_kv_heads, generator, min_sets=question.draws + 1)
         # One draw more than needed shows whether there are other choices at all.
-        random_gates = list(islice(permuted_gates(gate, generator), question.draws + 1))
+        random_gates = list(islice(matched_gates(gate, matched.by_layer, generator), question.draws + 1))
         all_tried = len(random_gates) <= question.draws
         remaining = iter(random_gates[: question.draws])
         draws = min(len(random_gates), question.draws)
@@ -359,8 +366,16 @@ class Live:
             "random": plain_list(control.random_effect[0]),
             "p": float(control.p[0]),
             "all": all_tried,
+            "matched": matched.text,
         }
         yield {"result": result}
+
+    @property
+    def influence(self) -> np.ndarray:
+        """What each head does to plain text [layer, head], measured once."""
+        if self._influence is None:
+            self._influence = generic_influence(self.lm, text_prompts(self.lm, TEXTS).examples)
+        return self._influence
 
     # --- continuation and script
 
@@ -390,12 +405,24 @@ def _bundles(ids: list[int], targets: list[tuple[int, ...]]) -> list[Bundle]:
     return [make_bundle([TokenExample(tuple(ids), t)]) for t in targets]
 
 
-def permuted_gates(gate: Tensor, generator: np.random.Generator) -> Iterator[Tensor]:
-    """Yield gates with the factors of each layer permuted: all that there are, once each, except the given one."""
-    n_gates = math.prod(math.factorial(len(row)) // _equal_permutations(row) for row in gate)
+def matched_gates(
+    gate: Tensor, sets: Mapping[int, Sequence[tuple[int, ...]]], generator: np.random.Generator
+) -> Iterator[Tensor]:
+    """Yield gates that switch other heads as far: all that there are, once each, except the given one.
+
+    sets: by layer, the sets of heads that may be switched instead; a layer's factors go to them in any order.
+    """
+    factors = {layer: gate[layer][gate[layer] != 1] for layer in sets}
+    n_gates = math.prod(
+        len(sets[layer]) * math.factorial(len(values)) // _equal_permutations(values)
+        for layer, values in factors.items()
+    )
     seen = {gate.numpy().tobytes()}
     while len(seen) < n_gates:
-        other = torch.stack([row[torch.from_numpy(generator.permutation(len(row)))] for row in gate])
+        other = torch.ones_like(gate)
+        for layer, values in factors.items():
+            heads = list(sets[layer][int(generator.integers(len(sets[layer])))])
+            other[layer, heads] = values[torch.from_numpy(generator.permutation(len(values)))]
         if other.numpy().tobytes() not in seen:
             seen.add(other.numpy().tobytes())
             yield other

@@ -230,21 +230,22 @@ function askControl() {
     showControl(result);
   }).then(() => { say(""); $("live-control").disabled = !switched().length; });
 }
-function showControl({ effect, random, p, all }) {
+function showControl({ effect, random, p, all, matched }) {
   if (!random.length) {
     $("live-control-result").replaceChildren(el("p", {}, "All heads of these layers are switched alike, so there are no others to compare with."));
     return;
   }
   const values = [...random, effect, 0], low = Math.min(...values), high = Math.max(...values), place = (v) => `left:${((v - low) / (high - low || 1)) * 100}%`;
   const mean = random.reduce((a, b) => a + b, 0) / random.length, asLow = random.filter((r) => r <= effect).length;
-  const n = switched().length, choices = `draws of the same number of heads in the same layers`, heads = several(n, "head");
-  const others = all && n === 1 ? `the ${random.length} other heads of its layer` : all ? `all ${random.length} other ${choices}` : `${random.length} random ${choices}`;
+  const n = switched().length, heads = several(n, "head"), choices = `sets of heads like ${n === 1 ? "it" : "them"}`;
+  const neighbours = all && n === 1 && matched.endsWith("by layer only"); // with few heads, all others of the layer are compared
+  const others = neighbours ? `the ${random.length} other heads of its layer` : `${all ? "all " : ""}${random.length} ${all ? "other" : "random"} ${choices}`;
   const words = `Your ${heads}: ${number(effect)}. ${others[0].toUpperCase()}${others.slice(1)}: ${number(mean)} on average, ranging from ${number(Math.min(...random))} to ${number(Math.max(...random))}. ${asLow ? `${asLow} of them lower${asLow === 1 ? "s" : ""}` : "None of them lowers"} the answer as much: p = ${number(p)}.`;
   const few = random.length < 19 ? ` With so few draws, p cannot be below ${number(1 / (random.length + 1))}.` : "";
   const dots = el("div", { className: "dots", role: "img", "aria-label": words }, ...random.map((r) => el("i", { style: place(r) })), el("i", { className: "own", style: place(effect) }));
   const apart = [low, high, 0].filter((v, i, all) => all.slice(0, i).every((w) => Math.abs(v - w) > 0.08 * (high - low))); // labels that do not overlap
   dots.append(...apart.map((v) => el("span", { style: place(v) }, number(v))));
-  $("live-control-result").replaceChildren(dots, el("p", {}, words + few), muted("Change of log P of the answer. Grey: random heads; orange: your heads."));
+  $("live-control-result").replaceChildren(dots, el("p", {}, words + few), muted(`Change of log P of the answer. Grey: random heads, ${matched}; orange: your heads.`));
   answers.control = { effect, random, p };
 }
 
