@@ -229,6 +229,9 @@ def test_its_vector_does_the_task_without_examples(carried) -> None:
     assert abs(by_layer[2]) < 1e-3  # too late: the MLP that reads it was before
     assert one.added_at in (0, 1)
     random = one.random_effect.sel(measure="probability").values
+    beyond = float(one.effect.sel(measure="probability")) - random.mean()
+    assert float(one.beyond_low) - 1e-6 <= beyond <= float(one.beyond_high) + 1e-6
+    assert (one.outcome.item() == "supported") == (float(one.p_corrected) < 0.05 and float(one.beyond_low) > 0)
     same = random > 0.9  # the same head was drawn
     assert np.abs(random[~same]).max() < 1e-3
     assert one.p.item() == pytest.approx((1 + same.sum()) / 25)

@@ -347,6 +347,10 @@ def test_less_than_random_is_what_is_proven() -> None:
     lost_as_little = int((result.random_effect >= result.effect).sum())
     assert float(result.p) == pytest.approx((1 + lost_as_little) / 100)
     assert 0.05 < float(result.p) < 0.6  # others have none
+    beyond = float(result.effect - result.random_effect.mean())
+    assert float(result.beyond_low) < beyond < float(result.beyond_high)
+    assert result.outcome.item() in ("not supported", "undecided")
+    assert result.reason.item().startswith(f"p {float(result.p):.2g}")
 
 
 # --- texts

@@ -164,3 +164,16 @@ def decide_one(p: float, low: float, draws: int, *, n_sets: float = np.inf, seen
     if not seen <= IMPORTANT:
         return UNDECIDED, f"{reason}; these prompts show changes from {seen:.2g} nats on"
     return NOT_SUPPORTED, reason
+
+
+def with_outcomes(result: xr.Dataset, draws: int) -> xr.Dataset:
+    """Add corrected p, outcome and reason to tests over `task`, from p, beyond_low and (in nats) detectable."""
+    corrected = correct_p(result.p.values)
+    seen = result.detectable.values if "detectable" in result else np.zeros(len(corrected))
+    rows = zip(corrected, result.beyond_low.values, seen, strict=True)
+    outcomes = [decide_one(p, low, draws, seen=visible) for p, low, visible in rows]
+    return result.assign(
+        p_corrected=("task", corrected),
+        outcome=("task", np.array([outcome for outcome, _ in outcomes], dtype=str)),
+        reason=("task", np.array([reason for _, reason in outcomes], dtype=str)),
+    )

@@ -60,6 +60,12 @@ MEANING = (
             "change by layer", "", "The same change when the vector is added after each layer; above 0 it helps."
         ),
         "random_effect": Variable("random heads", "", "The same change with each vector of random heads."),
+        "beyond_low": Variable(
+            "lower end", "", "Lower end of the 95 % interval over prompts of the rise of P beyond random heads."
+        ),
+        "beyond_high": Variable("upper end", "", "Upper end of the same interval."),
+        "outcome": Variable("outcome", "", "Whether the vector raises P(answer): supported, not supported, undecided."),
+        "reason": Variable("reason", "", "The reason for the outcome."),
     },
     presets={"full": {"limit": 64, "draws": 100}},
     answers="which heads carry a few-shot task, and how well their sum alone makes the model do it",
@@ -101,7 +107,9 @@ def function_vector(
         probability and accuracy of the unchanged model: few-shot, with shuffled answers and zero-shot; added_at(task),
         the layer that the vector is added after; effect(task, measure), how much this raises zero-shot answers;
         effect_by_layer(task, layer, measure), the same for every layer; random_effect(task, draw, measure), the same
-        for vectors of random heads; p and p_corrected(task), the share of these that raise the probability as much.
+        for vectors of random heads; p and p_corrected(task), the share of these that raise the probability as much;
+        beyond_low and beyond_high(task), the 95 % interval over prompts of the rise beyond random heads; outcome and
+        reason(task), supported, not supported or undecided.
 
     Example:
         >>> ha.function_vector("smollm2", ["word_to_antonym"]).heads.top(5)

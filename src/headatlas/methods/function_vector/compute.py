@@ -7,7 +7,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headatlas.evidence.control import correct_p
+from headatlas.evidence.decide import with_outcomes
 from headatlas.methods.function_vector.prompts import Prompts
 from headatlas.models.families import norms_behind
 from headatlas.models.interventions import MEASURES, answers_while, replacing, shares
@@ -195,12 +195,12 @@ def combine(
         layer=range(lm.n_layers),
         head=range(lm.n_heads),
     )
-    return result.assign(p_corrected=("task", correct_p(result.p.values)))
+    return with_outcomes(result, draws)
 
 
 def _task_result(task: str, parts: Sequence[str], done: FinishedParts) -> xr.Dataset:
     contributions, before = (np.concatenate([done[part][i] for part in parts]) for i in (0, 1))
-    selected, vector, few_shot, by_layer, layer, effect, random_effect, p = done[vector_part(task)]
+    selected, vector, few_shot, by_layer, layer, effect, random_effect, p, beyond = done[vector_part(task)]
     zero_shot = by_layer[-1]
     return xr.Dataset(
         {
@@ -214,6 +214,8 @@ def _task_result(task: str, parts: Sequence[str], done: FinishedParts) -> xr.Dat
             "effect_by_layer": (("layer", "measure"), by_layer[:-1] - zero_shot),
             "random_effect": (("draw", "measure"), random_effect),
             "p": p,
+            "beyond_low": beyond[0],
+            "beyond_high": beyond[1],
         },
         # An index, because tasks may have different numbers of examples.
         coords={"example": range(len(contributions))},

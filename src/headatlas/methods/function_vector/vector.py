@@ -8,6 +8,7 @@ import xarray as xr
 from torch import Tensor
 
 from headatlas.evidence.control import Heads, compare_with_random, same_layers, top_heads
+from headatlas.evidence.inference import interval
 from headatlas.methods.function_vector.compute import means_part, quality, vector_part
 from headatlas.methods.function_vector.prompts import Prompts
 from headatlas.models.interventions import adding, answers_while
@@ -46,13 +47,17 @@ def evaluate_vector(
     contribution = np.concatenate([done[part][0] for part in scored]).mean(0)
     heads = top_heads(contribution, min(top, int(np.isfinite(contribution).sum())))
 
+    rises: list[np.ndarray] = []  # of P(answer) by prompt, of the tested heads first
+
     def rise(sets: Sequence[Heads]) -> np.ndarray:
         vectors = torch.zeros(len(sets), lm.d_model)
         for i in progress(range(len(sets)), vector_part(task)):
             vectors[i] = vector_of(lm, sets[i], means)
         layers = best_layers(lm, prompts.choosing, vectors, layer, batch_tokens)
-        answers = answers_with(lm, prompts.testing, layers, vectors, batch_tokens)
-        return answers[:-1] - answers[-1]
+        answers = answers_by_prompt(lm, prompts.testing, layers, vectors, batch_tokens)
+        by_prompt = answers[:-1] - answers[-1]
+        rises.extend(by_prompt[..., 0])
+        return np.asarray(by_prompt.mean(1))
 
     control = compare_with_random(
         rise,
@@ -63,6 +68,7 @@ def evaluate_vector(
         draws_per_round=draws,
         stop_early=False,
     )
+    beyond_random = rises[0] - np.mean(rises[1:], axis=0)
     vector = vector_of(lm, heads, means)
     (added_at,) = best_layers(lm, prompts.choosing, vector[None], layer, batch_tokens)
     same_vector = vector.expand(lm.n_layers, -1)
@@ -80,6 +86,7 @@ def evaluate_vector(
         control.effect[0],
         control.random_effect[0],
         control.p[0],
+        np.array(interval(beyond_random, range(len(beyond_random)))),
     )
 
 
@@ -110,8 +117,15 @@ def answers_with(
 
     The last row is of the unchanged model.
     """
+    return np.asarray(answers_by_prompt(lm, prompts, layers, vectors, tokens).mean(1))
+
+
+def answers_by_prompt(
+    lm: LM, prompts: Sequence[TokenExample], layers: Sequence[int], vectors: Tensor, tokens: int | None = None
+) -> np.ndarray:
+    """Measure the same by prompt: [n + 1, prompt, measure]."""
     answers = answers_while(lm, prompts, len(layers) + 1, adding(lm, layers, vectors), tokens=tokens)
-    return quality(answers).double().mean(1).numpy()
+    return np.asarray(quality(answers).double().numpy())
 
 
 def sentences(result: xr.Dataset) -> list[str]:

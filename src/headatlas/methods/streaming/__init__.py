@@ -77,6 +77,13 @@ MEANING = (
         "rest_effect": Variable("other half", "nats", "The same change while the other half of the KV heads streams."),
         "all_effect": Variable("all", "nats", "The same change while all KV heads stream."),
         "p": Variable("p", "", "Share of random halves that lose as little, the tested half included."),
+        "beyond_low": Variable(
+            "lower end", "nats", "Lower end of the 95 % interval over texts of the change beyond random halves."
+        ),
+        "beyond_high": Variable("upper end", "nats", "Upper end of the same interval."),
+        "detectable": Variable("detectable", "nats", "Change that the test would have seen with 80 % probability."),
+        "outcome": Variable("outcome", "", "Whether the half loses less than random ones: supported, not supported, …"),
+        "reason": Variable("reason", "", "The reason for the outcome."),
         "n_removed": Variable("heads", "KV heads", "Number of KV heads that stream in the test."),
     },
     presets={"full": {"length": 2048, "limit": 8, "held_out": 4, "draws": 99}},
@@ -113,7 +120,7 @@ def streaming(
     strength: Annotated[float, "λ of kind learned, the pressure on α"] = 0.05,
     lr: Annotated[float, "learning rate of α in kind learned"] = 0.1,
     held_out: Annotated[int, "maximum number of other texts of each task to test the map on; 0: no test"] = 2,
-    draws: Annotated[int, "number of random halves of the KV heads that the test compares with"] = 19,
+    draws: Annotated[int, "number of random halves of the KV heads that the test compares with"] = 20,
     batch_tokens: BatchTokens = None,
 ) -> Work:
     """Measure what is lost when KV heads see only the first and the last tokens.
@@ -126,7 +133,8 @@ def streaming(
         that it finds most likely; examples(task). On held-out texts, changes of log P per scored token: effect(task)
         while the half of the KV heads that needs full attention least streams, and n_removed(task), their number;
         random_effect(task, draw), with random halves; rest_effect(task), with the other half; all_effect(task), with
-        all; p(task), the share of random halves that lose as little, and p_corrected(task).
+        all; p(task), the share of random halves that lose as little, and p_corrected(task);
+        beyond_low and beyond_high(task), the 95 % interval over texts beyond random halves; outcome and reason(task).
 
     Example:
         >>> ha.streaming("smollm2", kind="learned").gate.sel(task="passkeys")

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headatlas.errors import CannotDo
-from headatlas.evidence.control import correct_p
+from headatlas.evidence.decide import with_outcomes
 from headatlas.methods.method import Part
 from headatlas.methods.streaming.texts import ScoredText, Window
 from headatlas.models.gradients import frozen_float32_stream
@@ -323,11 +323,16 @@ def combine(
         results.append(result)
     result = xr.concat(results, "task")
     result = result.assign_coords(task=list(maps), layer=range(lm.n_layers), head=range(lm.n_heads))
-    return result.assign(p_corrected=("task", correct_p(result.p.values))) if tests else result
+    return with_outcomes(result, result.sizes["draw"]) if tests else result
 
 
 def _name_test_arrays(
-    effect: np.ndarray, random_effect: np.ndarray, p: np.ndarray, rest_and_all: np.ndarray, n: np.ndarray
+    effect: np.ndarray,
+    random_effect: np.ndarray,
+    p: np.ndarray,
+    rest_and_all: np.ndarray,
+    n: np.ndarray,
+    beyond: np.ndarray,
 ) -> dict[str, Any]:
     return {
         # tables read the attribute: the heads with the lowest need stream, not the top ones
@@ -337,6 +342,9 @@ def _name_test_arrays(
         "all_effect": rest_and_all[1],
         "p": p,
         "n_removed": int(n),
+        "beyond_low": beyond[0],
+        "beyond_high": beyond[1],
+        "detectable": beyond[2],
     }
 
 

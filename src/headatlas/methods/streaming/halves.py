@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.evidence.control import Heads, compare_with_random, gates_without, same_layers
+from headatlas.evidence.inference import detectable, interval
 from headatlas.methods.method import Part
 from headatlas.methods.streaming.compute import log_p_of_sets, need_of_kv_heads
 from headatlas.methods.streaming.texts import ScoredText, Window
@@ -51,10 +52,13 @@ def stream_halves(
     generator = np.random.default_rng(0)
     lower, upper = split_by_need(need_of_kv_heads(lm, arrays, done).mean(0), generator)
 
+    measured: list[np.ndarray] = []  # log P by text: whole model, lower half, random halves
+
     def log_p_streaming(sets: Sequence[Heads]) -> np.ndarray:
         alpha = gates_without(sets, (lm.n_layers, lm.n_kv_heads))
         log_p = log_p_of_sets(lm, texts, window, alpha, batch_tokens=batch_tokens, label=name, progress=progress)
-        return log_p.mean(1).numpy()
+        measured.extend(log_p.double().numpy())
+        return np.asarray(log_p.mean(1).numpy())
 
     control = compare_with_random(
         log_p_streaming,
@@ -66,8 +70,19 @@ def stream_halves(
         stop_early=False,
         reference=[],
     )
+    beyond_random = measured[1] - np.mean(measured[2:], axis=0)
+    texts_apart = range(len(beyond_random))
+    low, high = interval(beyond_random, texts_apart)
+    seen = detectable(beyond_random, texts_apart)
     others = log_p_streaming([upper, lower + upper]) - control.reference
-    done[name] = (control.effect[0], control.random_effect[0], control.p[0], others, np.array(len(lower)))
+    done[name] = (
+        control.effect[0],
+        control.random_effect[0],
+        control.p[0],
+        others,
+        np.array(len(lower)),
+        np.array([low, high, seen]),
+    )
 
 
 def split_by_need(need: np.ndarray, generator: np.random.Generator) -> tuple[Heads, Heads]:
@@ -96,6 +111,6 @@ def sentences(result: xr.Dataset) -> list[str]:
             lines.append(
                 f"{task}: with the {int(row.n_removed)} KV heads that need it least streaming, log P per token of other"
                 f" texts changes by {effect:+.2f} (random ones {random_effect:+.2f}, p {float(row.p):.2f};"
-                f" all {all_effect:+.2f})"
+                f" all {all_effect:+.2f}): {row.outcome.item()}"
             )
     return lines
