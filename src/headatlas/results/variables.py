@@ -44,8 +44,6 @@ COMMON: Mapping[str, Variable] = {
     "low": Variable("low", "", "Lower end of the interval of the score."),
     "high": Variable("high", "", "Upper end of the interval of the score."),
     "accuracy": Variable("accuracy", "share", "Share of held-out examples that are answered right."),
-    "verdict": Variable("verdict", "", "The outcome of the test in words."),
-    "proven": Variable("supported", "", "Whether the test supports the map."),
     "repeats": Variable("repeats", "", "Number of repeats of the map: examples, texts or seeds."),
     "reliability": Variable(
         "reliability",
