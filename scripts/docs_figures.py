@@ -19,7 +19,7 @@ PICTURE_NAMES = (
     "importance-probe",
     "categories",
     "always-any",
-    "removal-probe",
+    "tests",
     "specialisation-probe",
     "layers",
     "agreement",

@@ -26,8 +26,8 @@ ATLAS = ROOT / "docs" / "atlases" / "qwen2.5-coder-1.5b-instruct"
 TASKS = ATLAS.with_name(f"{ATLAS.name}-tasks")
 VARIED = ATLAS.with_name(f"{ATLAS.name}-varied")
 PICTURE_NAMES = (
-    *("importance-probe", "categories", "removal-probe", "trade-off", "importance-function_vector", "always-any"),
-    *("removal-maps", "importance-retrieval", "agreement"),
+    *("importance-probe", "categories", "tests", "importance-function_vector", "always-any"),
+    *("importance-retrieval", "agreement"),
 )
 # Relations in the first figure of the README.
 README_RELATIONS = ["country_to_capital", "verb_to_past_tense", "word_to_antonym", "adj_to_comparative"]
@@ -197,11 +197,9 @@ def make_blocks(results: dict[str, xr.Dataset]) -> dict[str, list[str]]:
 def draw(results: dict[str, xr.Dataset], varied: dict[str, xr.Dataset], tasks: dict[str, xr.Dataset]) -> None:
     save_pictures(results, PICTURE_NAMES, "qwen-")
     for name, other_results in (("varied", varied), ("tasks", tasks)):
-        save_pictures(
-            {"dissociate": other_results["dissociate"]}, ("importance-dissociate", "trade-off"), f"qwen-{name}-"
-        )
+        save_pictures({"dissociate": other_results["dissociate"]}, ("importance-dissociate",), f"qwen-{name}-")
     readme_maps = results["maps"].sel(relation=README_RELATIONS)
-    save_pictures({"maps": readme_maps}, ("importance-maps", "removal-maps"), "qwen-four-")
+    save_pictures({"maps": readme_maps}, ("importance-maps", "tests"), "qwen-four-")
 
 
 def main(folder: str, *names: str) -> None:
