@@ -10,7 +10,7 @@ from common import make_parser
 
 import headatlas as ha
 
-OPTIONS_WITHOUT_TEST = {"gate": {}, "probe": {"proof": "none"}, "dissociate": {}}
+OPTIONS_WITHOUT_TEST = {"gate": {}, "probe": {"published_tests": False}, "dissociate": {}}
 
 
 def main() -> None:

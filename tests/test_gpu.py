@@ -231,7 +231,7 @@ def test_a_probe_that_does_not_fit_on_a_full_card_is_trained_on_the_cpu(large, c
             return plain(data, *args, **options)
 
     monkeypatch.setattr(compute, "probe_map", on_a_full_card)
-    result = ha.probe(large, cogqa(), proof="none")
+    result = ha.probe(large, cogqa())
     assert "so it is trained on the CPU" in caplog.text
     np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1, rtol=1e-4)
 

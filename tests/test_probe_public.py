@@ -9,6 +9,7 @@ import torch
 
 import headatlas as ha
 from headatlas.errors import BadArgument, CannotDo
+from headatlas.evidence.fresh_prompts import load_prompts
 from headatlas.methods import get_method
 from headatlas.methods.probe import compute
 from headatlas.models.generation import generate_answers
@@ -17,7 +18,7 @@ from headatlas.progress import silent
 from headatlas.results.store import load
 from headatlas.runs.worker import retry_smaller
 from headatlas.tasks.questions import FUNCTIONS, load_questions, with_answer
-from tests.evidence.replayed import p_of
+from headatlas.tasks.used import used_questions
 from tests.models.tiny import TINY, build, tokenizer
 from tests.test_cli import headatlas
 
@@ -60,7 +61,7 @@ def lm() -> LM:
 
 @pytest.fixture(scope="module")
 def result(lm):
-    return ha.probe(lm, questions())
+    return ha.probe(lm, questions(), held_out=0, published_tests=True)
 
 
 def test_what_is_in_it(result, lm) -> None:
@@ -94,29 +95,59 @@ def test_every_variable_is_described(result) -> None:
 def test_settings_are_in_the_attributes(result) -> None:
     """By their options' names, whatever preset they come from."""
     method = get_method("probe")
-    numbers = {n: v for n, v in method.in_preset("quick", {}).items() if n not in ("built_in_limit", "proof_shares")}
+    numbers = {
+        n: v
+        for n, v in method.in_preset("quick", {"held_out": 0, "published_tests": 1}).items()
+        if n != "built_in_limit"
+    }
     assert {name: result.attrs[name] for name in numbers} == numbers
-    assert list(result.attrs["proof_shares"]) == [0.05, 0.1, 0.2]
     assert "preset" not in result.attrs
 
 
-def test_the_proof_is_in_it(result) -> None:
+def test_the_published_tests_are_in_it(result) -> None:
     assert result.baseline.dims == ("function", "measure")
-    assert result.effect.dims == result.lowest_effect.dims == ("function", "n_removed", "measure")
-    assert result.random_effect.dims == ("function", "n_removed", "draw", "measure")
-    assert result.p.dims == result.p_corrected.dims == ("function", "n_removed")
-    assert result.random_effect.sizes["draw"] >= 20
-    own, random = (result[name].sel(measure="log_p") for name in ("effect", "random_effect"))
-    expected = np.vectorize(p_of, signature="(),(n)->()")(own, random.transpose("function", "n_removed", "draw"))
-    np.testing.assert_array_equal(result.p.transpose("function", "n_removed"), expected)
-    assert (result.p_corrected >= result.p).all()
     assert result.specialisation.sizes["masked"] == 8
-    at = int(result.masked_heads)
-    assert at in result.n_removed  # the diagonal is the removal curve at that number of heads
-    diagonal = [result.specialisation.sel(function=f, masked=f, measure="log_p").item() for f in FUNCTIONS]
-    np.testing.assert_allclose(diagonal, own.sel(n_removed=at), atol=1e-5)
+    assert int(result.masked_heads) == 2  # of 18
     assert result.hierarchy.sizes["order"] == 2
     assert set(result.alpha.values.tolist()) == {-2, -1, 1, 2}
+    assert not {"effect", "p", "n_removed"} & set(result.variables)
+
+
+def test_questions_are_left_out_for_its_test(lm) -> None:
+    """All questions of a function are its subject, and those that the map was not made from are not used."""
+    method = get_method("probe")
+    entries = questions(150)
+    work = method.function(lm, entries, **method.in_preset("quick", {"held_out": 20}))
+    everything = load_questions(entries)
+    assert {name: list(of_function) for name, of_function in work.subjects.items()} == {
+        name: [q for q in everything if q.function == name] for name in FUNCTIONS
+    }
+    in_map = work.arguments["questions"]
+    assert work.used == used_questions(in_map)
+    assert {q.group for q in everything} > {q.group for q in in_map}
+    for name in FUNCTIONS:
+        prompts = load_prompts(lm, work.subjects[name], work.used, 16, name=name)
+        assert len(prompts) == 16
+        of_map = {with_answer(lm, q, q.answer).prompt for q in in_map}
+        assert not of_map & {example.prompt[: len(example.prompt)] for example in prompts.examples}
+    tested = method.function(lm, entries, held_out=20, published_tests=True).arguments["asked"]
+    assert not {q.group for of_function in tested.values() for q in of_function} & {q.group for q in in_map}
+    everything_used = method.function(lm, entries, held_out=0)
+    assert everything_used.used == used_questions(everything)
+    assert {q.split for of_function in everything_used.arguments["asked"].values() for q in of_function} == {"test"}
+
+
+def test_refits_are_in_it(lm, result) -> None:
+    assert result.importance_refit.dims == ("refit", "function", "layer", "head")
+    assert result.sizes["refit"] == 2
+    np.testing.assert_allclose(result.importance_refit.sum(("layer", "head")), 1, rtol=1e-9)
+    first, second = result.importance_refit
+    assert not np.allclose(first, second)
+    assert result.reliability.notnull().all()
+    alone = ha.probe(lm, questions(), held_out=0, refits=1)
+    np.testing.assert_allclose(alone.importance, first, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(alone.importance_refit.isel(refit=0), alone.importance)
+    assert ha.probe(lm, questions(), kind="per-head", refits=3).sizes["refit"] == 1
 
 
 def read(lm, *args, **options) -> list[tuple[int, np.ndarray]]:
@@ -167,7 +198,7 @@ def shards(monkeypatch):
 
 
 def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp_path) -> None:
-    expected = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
+    expected = ha.probe(lm, questions(20), batch_tokens=100)
     reached = []
 
     def count(items, label):
@@ -175,42 +206,42 @@ def test_interrupted_capture_goes_on_at_the_shard_it_had_reached(lm, shards, tmp
         return items
 
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
+        ha.probe(lm, questions(20), batch_tokens=100, out=tmp_path, progress=shards)
     assert not (tmp_path / "probe.nc").exists()
-    again = ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=count)
+    again = ha.probe(lm, questions(20), batch_tokens=100, out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 3 of 3"
     assert again.equals(expected)
     assert [p.name for p in tmp_path.iterdir()] == ["atlas.json", "probe.nc"]
     reached.clear()
-    ha.probe(lm, questions(20), batch_tokens=100, proof="none", seed=1, out=tmp_path, progress=count)
+    ha.probe(lm, questions(20), batch_tokens=100, seed=1, out=tmp_path, progress=count)
     assert reached[0] == "reading answers, shard 1 of 3"  # another seed is another work, from the start
 
 
 def test_going_on_with_other_batches_gives_the_same(lm, shards, tmp_path) -> None:
-    expected = ha.probe(lm, questions(20), batch_tokens=150, proof="none")
+    expected = ha.probe(lm, questions(20), batch_tokens=150)
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
-    again = ha.probe(lm, questions(20), batch_tokens=150, proof="none", out=tmp_path)
+        ha.probe(lm, questions(20), batch_tokens=100, out=tmp_path, progress=shards)
+    again = ha.probe(lm, questions(20), batch_tokens=150, out=tmp_path)
     np.testing.assert_allclose(again.signed, expected.signed, rtol=1e-3, atol=1e-7)
 
 
 def test_a_damaged_part_is_read_again(lm, shards, tmp_path) -> None:
-    expected = ha.probe(lm, questions(20), batch_tokens=100, proof="none")
+    expected = ha.probe(lm, questions(20), batch_tokens=100)
     with pytest.raises(KeyboardInterrupt):
-        ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path, progress=shards)
+        ha.probe(lm, questions(20), batch_tokens=100, out=tmp_path, progress=shards)
     first, second = sorted((tmp_path / ".probe").glob("shard*.npz"))
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:-100])
-    assert ha.probe(lm, questions(20), batch_tokens=100, proof="none", out=tmp_path).equals(expected)
+    assert ha.probe(lm, questions(20), batch_tokens=100, out=tmp_path).equals(expected)
 
 
 def test_generated_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
-    result = ha.probe(lm, questions(), answers="generated", proof="none")
+    result = ha.probe(lm, questions(), answers="generated")
     assert "answers are right" in caplog.text
     assert 0 <= result.answers_right < 0.5
-    options = {"answers": "generated", "keep": "correct", "proof": "none", "judge": endpoint.address}
+    options = {"answers": "generated", "keep": "correct", "judge": endpoint.address}
     endpoint.says = [f'{{"right": {"false" if i % 4 == 3 else "true"}, "pieces": []}}' for i in range(200)]
     chosen = ha.probe(lm, questions(), **options)
     answered = len(endpoint.requests)
@@ -231,45 +262,40 @@ def test_a_function_that_is_never_answered_right_is_named(lm, endpoint, tmp_path
     ]  # in the order of the questions, which are read by main question
     endpoint.says = [f'{{"right": {str(right).lower()}, "pieces": []}}' for right in by_shard]
     with pytest.raises(BadArgument, match="function 'Inference' has 0 examples that were answered right"):
-        ha.probe(lm, questions(), answers="generated", keep="correct", proof="none", judge=endpoint.address)
+        ha.probe(lm, questions(), answers="generated", held_out=0, keep="correct", judge=endpoint.address)
 
 
 def test_answers_of_nothing_are_dropped_and_told(lm, caplog, monkeypatch) -> None:
     caplog.set_level(logging.INFO)
     empty = {with_answer(lm, q, q.answer).prompt for q in load_questions(questions())[::50]}
     monkeypatch.setattr(lm, "generate_ids", lambda prompts, n: [[] if tuple(p) in empty else [9] for p in prompts])
-    result = ha.probe(lm, questions(), answers="generated", proof="none")
+    result = ha.probe(lm, questions(), answers="generated", held_out=0)
     assert int(result.questions.sum()) == 196
     assert "dropped 4 questions with an empty answer" in caplog.text
 
 
-FEW = {"proof": "generate", "proof_asked": 2, "proof_draws": 2, "new_tokens": 4}
-"""A test by generating, with two questions of each function."""
-
-
-def test_a_proof_by_generating(lm) -> None:
-    for everywhere in (False, True):
-        result = ha.probe(lm, questions(), everywhere=everywhere, proof_shares=(0.1,), **FEW)
-        assert result.measure.values.tolist() == ["f1", "right"]
-        top = result.baseline + result.effect
-        assert (top >= 0).all()
-        assert (top <= 1).all()
+def test_the_published_tests_of_generated_answers(lm) -> None:
+    result = ha.probe(lm, questions(), answers="generated", published_tests=True, new_tokens=4)
+    assert result.measure.values.tolist() == ["f1", "right"]
+    removed = result.baseline + result.specialisation
+    assert (removed >= 0).all()
+    assert (removed <= 1).all()
 
 
 def test_a_judge_picks_tokens_and_marks_answers(lm, endpoint, tmp_path, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("HEADATLAS_CACHE", str(tmp_path))
     endpoint.says = ['{"right": true, "pieces": [0]}']
-    judged = ha.probe(lm, questions(20), judge=endpoint.address, proof="none")
+    judged = ha.probe(lm, questions(20), judge=endpoint.address)
     requests = len(endpoint.requests)
     assert requests == sum(len(step["answer"].split()) > 5 for e in questions(20) for step in e["generated"])
-    again = ha.probe(lm, questions(20), judge=endpoint.address, proof="none")
+    again = ha.probe(lm, questions(20), judge=endpoint.address)
     assert len(endpoint.requests) == requests  # what it said is kept
     assert again.equals(judged)
-    alone = ha.probe(lm, questions(20), proof="none")
+    alone = ha.probe(lm, questions(20))
     assert not judged.signed.equals(alone.signed)
     endpoint.says = [None]
-    without = ha.probe(lm, questions(20), judge=endpoint.address, judge_model="other", proof="none")
+    without = ha.probe(lm, questions(20), judge=endpoint.address, judge_model="other")
     assert "answers are judged offline from now on" in caplog.text
     assert without.attrs["judge"] == f"other at {endpoint.address}, given up"
     assert without.signed.equals(alone.signed)
@@ -290,21 +316,18 @@ def test_generated_answers_are_read_at_the_tokens_the_model_gave(lm, monkeypatch
 def test_too_long_for_an_answer_is_told_before_any_work(lm, tmp_path) -> None:
     entries = questions(20)
     entries[3]["question"] = " ".join(["w1"] * 40)
-    for options in ({"answers": "generated"}, {"proof": "generate"}):
-        with pytest.raises(
-            BadArgument, match=r"question 'w.*' has a prompt of \d+ tokens: with 32 new ones it exceeds"
-        ):
-            ha.probe(lm, entries, out=tmp_path, **options)
+    with pytest.raises(BadArgument, match=r"question 'w.*' has a prompt of \d+ tokens: with 32 new ones it exceeds"):
+        ha.probe(lm, entries, out=tmp_path, answers="generated")
     assert {p.name for p in tmp_path.iterdir()} <= {".lock"}
 
 
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_answers_are_scored_with_heads_removed(lm, everywhere) -> None:
-    """As asked for: without the template, and at the prompt too. Against one pass for each question."""
+def test_answers_are_scored_with_heads_removed(lm) -> None:
+    """As asked for: without the template. Against one pass for each question."""
     entries = questions(20)
-    result = ha.probe(lm, entries, everywhere=everywhere, template=False).sel(function="Retrieval", measure="log_p")
-    tested = [q for q in load_questions(entries) if q.function == "Retrieval" and q.split == "test"][:6]
-    n = int(result.n_removed[-1])
+    result = ha.probe(lm, entries, published_tests=True, template=False).sel(function="Retrieval", measure="log_p")
+    tested = [q for q in load_questions(entries) if q.function == "Retrieval" and q.split == "test"]
+    assert result.asked == len(tested)
+    n = int(result.masked_heads)
     gate = torch.ones(lm.n_layers * lm.n_heads)
     gate[np.argsort(-result.importance.values, axis=None, kind="stable")[:n]] = 1e-4
     gate = gate.reshape(lm.n_layers, lm.n_heads)
@@ -312,17 +335,16 @@ def test_answers_are_scored_with_heads_removed(lm, everywhere) -> None:
     def log_p(q, gate) -> float:
         example = with_answer(lm, q, q.answer, template=False)
         ids, first = example.prompt + example.target, len(example.prompt) - 1
-        with lm.gated(gate, positions="all" if everywhere else list(range(first, len(ids)))):
+        with lm.gated(gate, positions=list(range(first, len(ids)))):
             logits = lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
         return np.mean([logits[first + i, t].item() for i, t in enumerate(example.target)])
 
     baseline, removed = (np.mean([log_p(q, g) for q in tested]) for g in (torch.ones_like(gate), gate))
     assert result.baseline.item() == pytest.approx(baseline, rel=1e-4)
-    assert result.effect.sel(n_removed=n).item() == pytest.approx(removed - baseline, rel=1e-3, abs=1e-5)
+    assert result.specialisation.sel(masked="Retrieval").item() == pytest.approx(removed - baseline, rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_heads_are_really_scaled_while_text_is_generated(lm, monkeypatch, everywhere) -> None:
+def test_heads_are_really_scaled_while_text_is_generated(lm, monkeypatch) -> None:
     shut = []
 
     def generate(prompts, n):
@@ -331,10 +353,11 @@ def test_heads_are_really_scaled_while_text_is_generated(lm, monkeypatch, everyw
         return [[4] for _ in prompts]
 
     monkeypatch.setattr(lm, "generate_ids", generate)
-    ha.probe(lm, questions(20), everywhere=everywhere, proof_shares=(0.1, 0.5), **FEW)
-    assert shut[0] == [0, 0]  # the whole model
-    assert shut[1:3] == [[2 * everywhere, 2], [9 * everywhere, 9]]  # the top 10 % and 50 % of 18 heads
-    assert shut[-1] == [0, 0]  # pushed, not removed
+    ha.probe(lm, questions(20), answers="generated", published_tests=True, new_tokens=4)
+    changes = shut[-25:]  # of the last function: none, the heads of 8 functions, of orders, random ones, and pushes
+    assert changes[0] == [0, 0]  # the whole model
+    assert changes[1:9] == [[0, 2]] * 8  # the top 10 % of 18 heads, from the prompt's last token on
+    assert changes[-4:] == [[0, 0]] * 4  # pushed, not removed
 
 
 def test_activations_that_are_not_numbers_are_named(lm) -> None:
@@ -347,14 +370,14 @@ def test_activations_that_are_not_numbers_are_named(lm) -> None:
 
 def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
     hybrid = LM(build(BY_ID["qwen3_next"]).float(), tokenizer(), "hybrid")
-    result = ha.probe(hybrid, questions(20))
+    result = ha.probe(hybrid, questions(20), published_tests=True)
     without = hybrid.layers_without_heads
     assert without
     assert result.importance.isel(layer=without).isnull().all()
     assert not result.selected.isel(layer=without).any()
     assert result.selected.dtype == bool
     np.testing.assert_allclose(result.importance.sum(("layer", "head")), 1, rtol=1e-9)
-    assert np.isfinite(result.effect).all()
+    assert np.isfinite(result.specialisation).all()
 
 
 @pytest.mark.parametrize(
@@ -364,7 +387,8 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
         ({"answers": "referense"}, "Did you mean 'reference'"),
         ({"kind": "linear"}, "kind is 'linear', expected one of published, per-head, written, used"),
         ({"keep": "right"}, "keep is 'right'"),
-        ({"proof": "yes"}, "proof is 'yes', expected one of score, generate, none"),
+        ({"refits": 0}, "refits is 0, expected a whole number, at least 1"),
+        ({"held_out": -1}, "held_out is -1, expected a whole number, at least 0"),
         ({"k": 0}, "k is 0, expected a whole number, at least 1"),
         ({"k": 2.5}, "k is 2.5"),
         ({"seed": -1}, "seed is -1, expected a whole number from 0"),
@@ -376,9 +400,6 @@ def test_a_hybrid_model_has_nan_where_it_has_no_heads() -> None:
         ({"epochs": 0}, "epochs is 0, expected a whole number, at least 1"),
         ({"controls": -1}, "controls is -1, expected a whole number, at least 0"),
         ({"lr": 0.0}, "lr is 0.0, expected a number above 0"),
-        ({"proof_shares": (0.1, 1.5)}, r"proof_shares is \(0.1, 1.5\), expected shares of all heads"),
-        ({"proof_shares": 0.1}, "proof_shares is 0.1, expected shares of all heads"),
-        ({"proof_shares": ()}, r"proof_shares is \(\), expected shares of all heads"),
     ],
 )
 def test_asked_wrongly(lm, options, message) -> None:
@@ -392,24 +413,23 @@ def test_the_command(capsys, folder, tmp_path) -> None:
     extra = questions(20, seed=1)
     extra[0]["generated"].append({"subquestion": "w1", "answer": "w2", "cognitive_skill": "<Induction>"})
     test.write_text(json.dumps(extra))
-    options = ["--questions", data, "--test", test, "--out", tmp_path / "out"]
-    code, out, err = headatlas(capsys, "probe", folder, *options)
+    options = ["--questions", data, "--test", test, "--out", tmp_path / "out", "--held-out", 0]
+    code, out, err = headatlas(capsys, "probe", folder, *options, "--published-tests")
     assert code == 0
     assert "dropped 1 questions of other functions: 1 × '<Induction>'" in err
     for title in (
         "Probe: each wording",
         "Probe: top heads",
-        "Tests: change of log_p",
         "lower- and of higher",
     ):
         assert title in out
     assert f"wrote {tmp_path / 'out' / 'probe.nc'}" in out
     result = load(tmp_path / "out" / "probe.nc")
-    code, out, _ = headatlas(capsys, "probe", folder, *options, "--json", "--kind", "per-head", "--proof", "none")
+    code, out, _ = headatlas(capsys, "probe", folder, *options, "--json", "--kind", "per-head")
     assert code == 0
     parts = json.loads(out)
     assert {"Probe: each wording", "Probe: top heads"} <= set(parts)
-    assert not [title for title in parts if title.startswith("Tests")]
+    assert not [title for title in parts if "lower- and of higher" in title]
     assert result.questions.sel(split="test").sum() == 80
 
 
@@ -443,7 +463,7 @@ def test_a_probe_that_does_not_fit_beside_the_model_is_trained_on_the_cpu(lm, re
         return plain(data, *args, **options)
 
     monkeypatch.setattr(compute, "probe_map", short)
-    again = ha.probe(lm, questions())
+    again = ha.probe(lm, questions(), held_out=0, published_tests=True)
     assert devices[1] == torch.device("cpu")
     assert "so it is trained on the CPU" in caplog.text
     np.testing.assert_allclose(again.importance, result.importance, rtol=1e-5, atol=1e-7)

@@ -26,9 +26,9 @@ from headatlas.methods.probe.classifier import (
     per_head,
     probe_map,
     sentence_about,
-    written,
 )
-from headatlas.methods.probe.proof import directions
+from headatlas.methods.probe.compute import written
+from headatlas.methods.probe.published_tests import directions
 from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
@@ -293,7 +293,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     inside = []
     for _ in range(200):
         each = generator.normal([1.0, 2.0, -1.0], 0.5, size=(40, 3))
-        low, high = interval(each, np.arange(40), np.abs, draws=400, generator=generator)
+        low, high = interval(each[None], np.arange(40), np.abs, draws=400, generator=generator)
         inside.append((low <= [1, 2, 1]) & (high >= [1, 2, 1]))
     assert 0.9 < np.mean(inside) < 0.98
 
@@ -318,7 +318,10 @@ def test_a_head_that_says_the_same_of_every_question_does_not_clear_its_level() 
     each[1][labels == 1, 1] += 1
     level = chance_level(each, labels, np.arange(90), np.abs, draws=300, generator=generator)
     low = np.array(
-        [interval(each[c][labels == c], np.arange(30), np.abs, draws=300, generator=generator)[0] for c in range(3)]
+        [
+            interval(each[c][None, labels == c], np.arange(30), np.abs, draws=300, generator=generator)[0]
+            for c in range(3)
+        ]
     )
     assert (low > level).tolist() == [[False, False], [False, True], [False, False]]
 
@@ -408,3 +411,28 @@ class TestUsed:
             whole, none = (torch.full((lm.n_layers, lm.n_heads), v, dtype=torch.float64) for v in (1.0, 0.0))
             worth = self.log_p(lm, example, mean, whole) - self.log_p(lm, example, mean, none)
             assert row.sum() == pytest.approx(worth, rel=1e-2, abs=1e-5)
+
+
+def test_intervals_include_refits() -> None:
+    """Fits that disagree: the interval is as wide as the mean of four of them varies, and covers the truth."""
+    generator = np.random.default_rng(0)
+    inside = []
+    for _ in range(200):
+        fits = generator.normal([1.0, 2.0, -1.0], 0.5, size=(8, 1, 3)) + generator.normal(0, 0.1, size=(8, 40, 3))
+        low, high = interval(fits, np.arange(40), np.abs, draws=400, generator=generator)
+        inside.append((low <= [1, 2, 1]) & (high >= [1, 2, 1]))
+    assert 0.85 < np.mean(inside) < 0.98
+
+
+def test_a_map_of_refits_is_their_mean() -> None:
+    data, labels, truth = planted(1.5)
+    few = {**TRAINING, "epochs": 5}
+    result = probe_map(data, labels, NAMES, training=few, refits=3)
+    one = probe_map(data, labels, NAMES, training=few)
+    assert result.sizes["refit"] == 3
+    np.testing.assert_allclose(result.importance_refit[0], one.importance, rtol=1e-6)
+    assert abs(result.importance_refit[1] - result.importance_refit[0]).max() > 1e-3
+    between = result.importance_refit.min("refit"), result.importance_refit.max("refit")
+    carriers = truth.reshape(result.importance.shape[1:])
+    inside = (result.importance >= 0.9 * between[0]) & (result.importance <= 1.1 * between[1])
+    assert inside.values[:, carriers].all()

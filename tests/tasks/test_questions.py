@@ -12,10 +12,12 @@ from headatlas.tasks.questions import (
     FUNCTIONS,
     HIGHER,
     LOWER,
+    SPLITS,
     Question,
     check_sizes,
     hash_questions,
     in_words,
+    leave_out_questions,
     load_questions,
     prompt_ids,
     with_answer,
@@ -240,3 +242,26 @@ def test_an_answer_without_tokens() -> None:
     for template in (None, "{{ messages[0]['content'] }}"):
         with pytest.raises(BadArgument, match="question 'w3'"):
             with_answer(lm(template), ASK, " ")
+
+
+@pytest.mark.parametrize("name", ["varied", "stories"])
+def test_questions_are_left_out_by_main_question(name) -> None:
+    """Of every function enough for a test, at most a third of each split, and none of a story that is used."""
+    everything = load_questions(name)
+    remaining = leave_out_questions(everything, 48, 0)
+    left_out = [q for q in everything if q not in set(remaining)]
+    assert not {q.group for q in left_out} & {q.group for q in remaining}
+    totals = Counter((q.split, q.function) for q in everything)
+    taken = Counter((q.split, q.function) for q in left_out)
+    assert all(3 * count <= totals[key] for key, count in taken.items())
+    for function in FUNCTIONS:
+        assert sum(taken[split, function] for split in SPLITS) >= 48
+    assert leave_out_questions(everything, 48, 1) != remaining
+    most = leave_out_questions(everything, 1000, 0)
+    assert len(everything) / 4 < len(everything) - len(most) <= len(everything) / 3
+
+
+def test_too_few_questions_are_not_left_out() -> None:
+    everything = load_questions("varied", limit=160)  # 20 of each function: a third is fewer than 8
+    assert leave_out_questions(everything, 48, 0) == everything
+    assert leave_out_questions(load_questions("varied"), 0, 0) == load_questions("varied")

@@ -46,6 +46,9 @@ SHARES = {"train": 0.65, "validation": 0.15, "test": 0.2}
 LIMITED_SHARES = {"train": 0.7, "validation": 0.12, "test": 0.18}
 # Examples per function that fitting and testing need.
 MIN_EXAMPLES = 8
+# The share of each split that may be left out for a test, and the fewest questions that are worth it.
+MAX_LEFT_OUT = 1 / 3
+MIN_LEFT_OUT = 8
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def load_questions(
         steps = [replace(q, split=split) for split, part in zip(SPLITS, parts, strict=True) for q in part]
     else:
         steps = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
-    steps = _limit_steps(steps, limit, seed)
+    steps = limit_questions(steps, limit, seed)
     check_sizes(steps, f" with limit={limit}" if limit else "")
     return steps
 
@@ -247,7 +250,34 @@ def _split(questions: list[Question], splits: Sequence[str], seed: int) -> list[
     return [replace(q, split=split_of[q.group]) for q in questions]
 
 
-def _limit_steps(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
+def leave_out_questions(questions: Sequence[Question], n: int, seed: int) -> list[Question]:
+    """Return the questions without about n of each function, for a test; whole main questions are left out.
+
+    At most a third of a function's questions in each split is left out, and none of a function of which that is fewer
+    than a test needs.
+    """
+    counts = Counter((q.split, q.function) for q in questions)
+    totals = Counter(q.function for q in questions)
+    most = {key: int(MAX_LEFT_OUT * count) for key, count in counts.items()}
+    wanted = {key: min(most[key], round(n * count / totals[key[1]])) for key, count in counts.items()}
+    by_function = {f: sum(wanted[key] for key in wanted if key[1] == f) for f in totals}
+    wanted = {key: count if by_function[key[1]] >= MIN_LEFT_OUT else 0 for key, count in wanted.items()}
+    mains: dict[str, Counter[tuple[str, str]]] = {}
+    for q in questions:
+        mains.setdefault(q.group, Counter())[q.split, q.function] += 1
+    listed = list(mains)
+    left_out: set[str] = set()
+    taken: Counter[tuple[str, str]] = Counter()
+    for i in np.random.default_rng([seed, 2]).permutation(len(listed)).tolist():
+        steps = mains[listed[i]]
+        is_wanted = any(taken[key] < wanted[key] for key in steps)
+        if is_wanted and all(taken[key] + count <= most[key] for key, count in steps.items()):
+            left_out.add(listed[i])
+            taken.update(steps)
+    return [q for q in questions if q.group not in left_out]
+
+
+def limit_questions(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
     """Select about `limit` steps: whole main questions, next the one whose functions are rarest so far."""
     if limit is None or limit >= len(questions):
         return questions

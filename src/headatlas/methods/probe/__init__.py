@@ -5,15 +5,16 @@
 3. A classifier learns to predict the function from the features of all heads; a head's importance is its contribution
    to the prediction (`classifier`; 'per-head', 'written' and 'used' are other kinds).
 4. For comparison: the accuracy of classifiers that see words alone, and of probes trained on shuffled labels.
-5. Test: heads are removed, or steered, while the model answers (`proof`).
+5. Questions that are left out are for the test of the map (docs/concepts/evidence.md), and for those of the paper:
+   heads are removed, or steered, while the model answers (`published_tests`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headatlas.errors import BadArgument, brief, check_count
+from headatlas.errors import BadArgument, check_count
 from headatlas.methods._arguments import BatchTokens, Context, Limit, Questions, Template, Test
 from headatlas.methods.method import Measure, Truth, Variable, Work, lazily, method
 
@@ -37,12 +38,7 @@ Endpoint = Annotated[
     str | None,
     "URL of an OpenAI-compatible endpoint that picks the tokens and judges the answers (default: done offline)",
 ]
-Proof = Annotated[
-    Literal["score", "generate", "none"],
-    "test of the map: remove and steer heads, and score the reference answers or generated text; none: no test",
-]
-Everywhere = Annotated[bool, "whether the test changes heads at the whole prompt, not only from its last token on"]
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+NO_TESTS = {"published_tests": False, "held_out": 0}
 VARIABLES = {
     "signed": Variable(
         "signed", "", "Contribution of the head, whose size is the importance; above 0 it is evidence for the function."
@@ -50,8 +46,8 @@ VARIABLES = {
     "signed_others": Variable(
         "signed, others", "", "The same over test questions of all other functions; if as high, it is not specific."
     ),
-    "low": Variable("low", "", "Lower end of the 95 % bootstrap interval of the importance, over test questions."),
-    "high": Variable("high", "", "Upper end of the 95 % bootstrap interval of the importance, over test questions."),
+    "low": Variable("low", "", "Lower end of its 95 % bootstrap interval, over test questions and refits."),
+    "high": Variable("high", "", "Upper end of its 95 % bootstrap interval, over test questions and refits."),
     "control_importance": Variable(
         "chance level", "", "In 99 of 100 shuffles of the test labels, no head exceeds its level for any function."
     ),
@@ -90,15 +86,11 @@ VARIABLES = {
     "bag_of_words": Variable(
         "accuracy", "share", "Accuracy of a linear classifier that sees words and nothing of the model."
     ),
-    "epochs_trained": Variable("epochs", "epochs", "Epochs of the weights that are used; 0 for other kinds."),
+    "epochs_trained": Variable("epochs", "epochs", "Epochs of training, mean over refits; 0 for other kinds."),
     "questions": Variable("questions", "questions", "Number of the function's questions in each split."),
     "answers_right": Variable("answers right", "share", "Share of generated answers that are right."),
+    "importance_refit": Variable("importance by refit", "", "Importance by each fit of the probe alone."),
     "baseline": Variable("whole model", "", "Mean score of the whole model's answers; higher is better."),
-    "effect": Variable("change", "", "Change of the score without the top heads; below 0 answers get worse."),
-    "lowest_effect": Variable("lowest heads", "", "The same without the lowest heads; below 0 answers get worse."),
-    "random_effect": Variable(
-        "random heads", "", "The same without random heads of the same layers; below 0 answers get worse."
-    ),
     "specialisation": Variable(
         "change without another function's heads", "", "Change of the score; below 0 answers get worse."
     ),
@@ -116,7 +108,7 @@ VARIABLES = {
         "Change of the score by the distance along the function's direction, in standard deviations; above 0 it helps.",
     ),
     "masked_heads": Variable("heads removed of another function", "heads", "Number of heads, for the matrix."),
-    "proof_questions": Variable("questions in the test", "questions", "Number of test questions per function."),
+    "asked": Variable("questions asked", "questions", "Number of the function's questions in the published tests."),
 }
 
 
@@ -133,7 +125,8 @@ VARIABLES = {
             above="clears_control",
             low="low",
             high="high",
-            repeats="the probe is fitted once",
+            repeats=("importance_refit", "refit"),
+            claim="needed",
         )
     ],
     variables=VARIABLES,
@@ -146,22 +139,22 @@ VARIABLES = {
             "controls": 1,
             "draws": 500,
             "new_tokens": 32,
-            "proof_asked": 6,
-            "proof_shares": (0.05, 0.1, 0.2),
-            "proof_draws": 20,
+            "refits": 2,
+            "held_out": 48,
+            "published_tests": False,
         },
         "full": {},
     },
     answers="which functions can be read from a head's output while the model answers",
     does_not_answer="whether a function needs the head, and how much of what can be read is only wording",
     cites=("Cognitive Mirrors, Ma et al., NeurIPS 2025, arXiv 2512.10978",),
-    sentences=lazily("headatlas.methods.probe.proof:probe_sentences"),
-    ask=lazily("headatlas.methods.probe.proof:ask_validation"),
+    sentences=lazily("headatlas.methods.probe.compute:probe_sentences"),
+    ask=lazily("headatlas.methods.probe.compute:ask_validation"),
     truths={
-        "probe": Truth("functions", "importance", {"proof": "none"}),
-        "probe-per-head": Truth("functions", "importance", {"kind": "per-head", "proof": "none"}),
-        "probe-written": Truth("functions", "importance", {"kind": "written", "proof": "none"}),
-        "probe-used": Truth("functions", "importance", {"kind": "used", "proof": "none"}),
+        "probe": Truth("functions", "importance", NO_TESTS),
+        "probe-per-head": Truth("functions", "importance", {"kind": "per-head", **NO_TESTS}),
+        "probe-written": Truth("functions", "importance", {"kind": "written", **NO_TESTS}),
+        "probe-used": Truth("functions", "importance", {"kind": "used", **NO_TESTS}),
     },
     seconds=200,
     in_parts=True,
@@ -191,13 +184,16 @@ def probe(
     epochs: Annotated[int, "maximum number of epochs to train the published probe"] = 100,
     lr: Annotated[float, "learning rate of the published probe"] = 1e-4,
     patience: Annotated[int, "training stops after this number of epochs without a lower validation loss"] = 10,
+    refits: Annotated[int, "number of times the published probe is trained, from different seeds"] = 5,
     controls: Annotated[int, "number of probes to train on shuffled labels"] = 5,
     draws: Annotated[int, "number of bootstrap draws, and of shuffles of the test labels"] = 2000,
-    proof: Proof = "score",
-    proof_asked: Annotated[int, "maximum number of test questions of each function in the test"] = 64,
-    proof_shares: Annotated[Sequence[float], "shares of all heads that the test removes"] = SHARES,
-    proof_draws: Annotated[int, "maximum number of random sets of heads in the test"] = 199,
-    everywhere: Everywhere = False,
+    held_out: Annotated[
+        int,
+        "number of questions of each function that the map leaves out, for its test; at most a third of each split",
+    ] = 128,
+    published_tests: Annotated[
+        bool, "whether to do the paper's tests as well: top heads are removed and steered while the model answers"
+    ] = True,
     seed: Annotated[int, "random seed for splits, training and draws"] = 0,
     batch_tokens: BatchTokens = None,
 ) -> Work:
@@ -205,9 +201,8 @@ def probe(
 
     Returns:
         importance, low, high and control_importance(function, layer, head), and the heads above chance,
-        clears_control(function, layer, head); accuracy, and bag_of_words(wording) to compare it with. With a test:
-        baseline(function, measure), effect and lowest_effect(function, n_removed, measure),
-        random_effect(function, n_removed, draw, measure), p and p_corrected(function, n_removed),
+        clears_control(function, layer, head); importance_refit(refit, function, layer, head); accuracy, and
+        bag_of_words(wording) to compare it with. With published_tests: baseline(function, measure),
         specialisation(function, masked, measure), hierarchy(function, order, measure) and
         intervention(function, alpha, measure).
 
@@ -218,22 +213,25 @@ def probe(
     from headatlas.models.cache import cache_folder
     from headatlas.tasks.built_in import built_in_questions
     from headatlas.tasks.judge import Judge
-    from headatlas.tasks.questions import load_questions
+    from headatlas.tasks.questions import check_sizes, leave_out_questions, limit_questions, load_questions
 
     counts = {"k": k, "limit": limit, "built_in_limit": built_in_limit, "new_tokens": new_tokens, "epochs": epochs}
-    counts |= {"draws": draws, "proof_asked": proof_asked, "proof_draws": proof_draws, "batch_tokens": batch_tokens}
-    _check_numbers(counts, {"patience": patience, "controls": controls}, seed, lr)
-    testing = {"max_questions": proof_asked, "shares": _checked_shares(proof_shares), "draws": proof_draws}
+    counts |= {"draws": draws, "refits": refits, "batch_tokens": batch_tokens}
+    _check_numbers(counts, {"patience": patience, "controls": controls, "held_out": held_out}, seed, lr)
     if keep == "correct" and answers == "reference":
         raise BadArgument("keep is 'correct', but all reference answers are correct: use answers='generated'")
     limit = built_in_limit if limit is None and built_in_questions(questions) else limit
-    steps = load_questions(questions, test, context=context, functions=functions, limit=limit, seed=seed)
+    everything = load_questions(questions, test, context=context, functions=functions, seed=seed)
+    steps = limit_questions(leave_out_questions(everything, held_out, seed), limit, seed)
+    check_sizes(steps, f" with limit={limit}" if limit else "")
     judge_client = Judge(judge, judge_model, cache_folder() / "judge") if judge else None
     prompts = {"context": context, "template": bool(template), "new_tokens": int(new_tokens)}
     reading = {"answers": answers, "keep": keep, "k": int(k), "judge": judge_client, "batch_tokens": batch_tokens}
     training = {"epochs": epochs, "lr": lr, "patience": patience}
-    fit = {"kind": kind, "training": training, "controls": controls, "draws": draws, "seed": int(seed)}
-    return plan(lm, steps, prompts, reading, fit, proof=proof, everywhere=bool(everywhere), testing=testing)
+    fit = {"kind": kind, "training": training, "refits": refits if kind == "published" else 1}
+    fit |= {"controls": controls, "draws": draws, "seed": int(seed)}
+    left_out = {"everything": everything, "held_out": held_out}
+    return plan(lm, steps, prompts, reading, fit, **left_out, published_tests=bool(published_tests))
 
 
 def _check_numbers(counts: Mapping[str, int | None], from_zero: Mapping[str, int], seed: int, lr: float) -> None:
@@ -245,13 +243,3 @@ def _check_numbers(counts: Mapping[str, int | None], from_zero: Mapping[str, int
     check_count("seed", seed, 0, 2**63 - 1)
     if not lr > 0:
         raise BadArgument(f"lr is {lr}, expected a number above 0")
-
-
-def _checked_shares(shares: Sequence[float]) -> list[float]:
-    try:
-        checked = [float(share) for share in shares]
-    except (TypeError, ValueError):
-        checked = []
-    if not checked or not all(0 < share <= 1 for share in checked):
-        raise BadArgument(f"proof_shares is {brief(shares)}, expected shares of all heads, each above 0 and at most 1")
-    return checked

@@ -11,10 +11,11 @@ Steps are numbered as in the paper (Ma et al. 2025, arXiv 2512.10978); steps 1 t
 
 Other kinds: 'per-head', a linear classifier for each head, whose importance is its recall above chance; and two
 without a classifier: 'written', how much more a head writes in examples of c than in those of other classes, and
-'used', how much of its output the answer depends on (`compute.used_by_answers`).
+'used', how much of its output the answer depends on (`compute`).
 
 Not in the paper: the weights with the lowest validation loss are used; importance and accuracy are measured on test
-questions, with bootstrap intervals. Labels are shuffled in two ways: other probes are trained on shuffled labels, for
+questions, with bootstrap intervals. The published probe is fitted from several seeds: scores are means over these
+refits, and intervals include them. Labels are shuffled in two ways: other probes are trained on shuffled labels, for
 their accuracy; and the labels of the test questions are shuffled, for the importance that heads reach by chance. A head
 is *selected* only if its interval is above that.
 """
@@ -255,40 +256,6 @@ def per_head(
     return [(predictions(*f, data.validation), predictions(*f, data.test)) for f in fitted]
 
 
-@torch.no_grad()
-def written(data: Examples, labels: np.ndarray, classes: int, products: Tensor) -> np.ndarray:
-    """Return |(z − z̄) · W_O|² of each head divided by its mean in training examples: [test example, head].
-
-    Every class has the same weight in both means. A class's mean is 1 for a head that writes as much for it as for any
-    other class, and the number of classes for a head that writes for it alone.
-
-    Args:
-        data: features and splits.
-        labels: the class of each example.
-        classes: number of classes.
-        products: W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
-    """
-    layers, heads, d = data.features.shape[1:]
-    products = products.to(data.device, torch.float32)
-    hot = np.eye(classes, dtype=np.float32)[labels]
-    # weight of each example in a mean over classes of means over training examples
-    weight = hot / (hot[data.train].sum(0).clip(min=1) * classes)
-    mean = torch.zeros(layers, heads, d, device=data.device)
-    for batch, z in data.batches(data.train, EVALUATION_BATCH):
-        mean += torch.einsum("b,blhd->lhd", torch.tensor(weight[batch].sum(1), device=data.device), z)
-
-    def size(z: Tensor) -> Tensor:
-        return torch.einsum("blhd,lhde,blhe->blh", z - mean, products, z - mean).clamp(min=0)
-
-    mean_size = torch.zeros(layers, heads, device=data.device)
-    for batch, z in data.batches(data.train, EVALUATION_BATCH):
-        mean_size += torch.einsum("b,blh->lh", torch.tensor(weight[batch].sum(1), device=data.device), size(z))
-    # a head that never writes scores 0
-    mean_size = torch.where(mean_size > 0, mean_size, torch.inf)
-    test = data.batches(data.test, EVALUATION_BATCH)
-    return np.concatenate([(size(z) / mean_size).flatten(1).double().cpu().numpy() for _, z in test])
-
-
 # --- without the model: words
 
 
@@ -346,13 +313,20 @@ def normalised(weight: np.ndarray) -> np.ndarray:
 def interval(
     scores: np.ndarray, groups: np.ndarray, weigh: Weigh, *, draws: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Return the 95 % bootstrap interval [2, head] of the weight of each head's mean score [example, head].
+    """Return the 95 % bootstrap interval [2, head] of the weight of each head's mean score [refit, example, head].
 
-    Whole groups of examples are drawn, because their examples depend on each other.
+    Refits are drawn, and examples: whole groups of them, because they depend on each other.
     """
     names, group = np.unique(groups, return_inverse=True)
     counts = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)[:, group]
-    return np.quantile(weigh(counts @ scores / counts.sum(1, keepdims=True)), [0.025, 0.975], axis=0)
+    means = np.stack([counts @ of_refit / counts.sum(1, keepdims=True) for of_refit in scores])  # [refit, draw, head]
+    n = len(scores)
+    weights = np.full((n, draws), 1 / n)  # [refit, draw]
+    if n > 1:
+        drawn = generator.multinomial(n, np.full(n, 1 / n), size=draws).T / n
+        # a bootstrap of few refits is too narrow: its variance is (n − 1) / n of that of a mean of n refits
+        weights += np.sqrt(n / (n - 1)) * (drawn - 1 / n)
+    return np.quantile(weigh((weights[..., None] * means).sum(0)), [0.025, 0.975], axis=0)
 
 
 def chance_level(
@@ -413,16 +387,20 @@ class Readout:
     """The predictions and scores of a kind of probe for the test examples.
 
     Args:
-        predicted: predicted classes, for the labels and for each shuffle of them.
-        scores: scores for each class [example, head].
+        predicted: predicted classes of each refit.
+        predicted_shuffled: predicted classes for each shuffle of the labels.
+        scores: scores for each class [example, head], means over refits.
+        own_scores: of each class, the scores of its own examples [refit, example, head].
         weigh: turns mean scores into weights.
-        epochs: epochs of training.
+        epochs: epochs of training, mean over refits.
     """
 
     predicted: list[np.ndarray]
+    predicted_shuffled: list[np.ndarray]
     scores: list[np.ndarray]
+    own_scores: list[np.ndarray]
     weigh: Weigh
-    epochs: int = 0
+    epochs: float = 0
 
 
 def probe_map(
@@ -433,6 +411,7 @@ def probe_map(
     kind: str = "published",
     scores: np.ndarray | None = None,
     training: Mapping[str, Any] | None = None,
+    refits: int = 1,
     controls: int = 1,
     draws: int = 1000,
     seed: int = 0,
@@ -447,6 +426,7 @@ def probe_map(
         kind: 'published', 'per-head', 'written' or 'used'.
         scores: for 'written' and 'used', scores of the test examples [test example, head].
         training: for 'published', options of `fit_probe`.
+        refits: for 'published', number of probes trained on the labels.
         controls: number of probes trained on shuffled labels.
         draws: number of bootstrap draws, and of shuffles of test labels.
         seed: seed of training, draws and shuffles.
@@ -461,26 +441,31 @@ def probe_map(
     by_head = per_head(data, labels, n, labellings[1:])
     head_predicted = by_head[0][1]
     if kind == "published":
-        readout = _published(data, labellings, n, training or {}, seed, progress=progress)
-    elif kind == "per-head":
-        recall = [(head_predicted == c) - 1 / n for c in range(n)]
-        readout = Readout(_best_heads(data, labellings, by_head), recall, _above_zero)
+        readout = _published(data, labellings, n, training or {}, refits, seed, progress=progress)
     else:
-        assert scores is not None
+        if kind == "per-head":
+            of_classes = [(head_predicted == c) - 1 / n for c in range(n)]
+        else:
+            assert scores is not None
+            of_classes = [scores] * n
+        own = [of_class[truth == c][None] for c, of_class in enumerate(of_classes)]
+        best, *best_shuffled = _best_heads(data, labellings, by_head)
         weigh = np.abs if kind == "written" else _above_zero
-        readout = Readout(_best_heads(data, labellings, by_head), [scores] * n, weigh)
+        readout = Readout([best], best_shuffled, of_classes, own, weigh)
+    refitted = np.stack([normalised(readout.weigh(own.mean(1))) for own in readout.own_scores], axis=1)
     maps = _maps(readout, truth, data.groups_of(data.test), draws, generator)
     maps["head_recall"] = np.stack([(head_predicted[truth == c] == c).mean(0) for c in range(n)])
-    accuracy, *shuffled_accuracy = [
-        float((predicted == labelling[data.test]).mean())
-        for predicted, labelling in zip(readout.predicted, labellings, strict=True)
-    ]
-    control = float(np.mean(shuffled_accuracy)) if controls else np.nan
-    confusion = np.array([[np.mean(readout.predicted[0][truth == a] == b) for b in range(n)] for a in range(n)])
+    predicted = np.stack(readout.predicted)  # [refit, example]
+    accuracy = float((predicted == truth).mean())
+    shuffled = zip(readout.predicted_shuffled, labellings[1:], strict=True)
+    right = [(of_shuffle == labelling[data.test]).mean() for of_shuffle, labelling in shuffled]
+    control = float(np.mean(right)) if right else np.nan
+    confusion = np.array([[np.mean(predicted[:, truth == a] == b) for b in range(n)] for a in range(n)])
     dims = ("function", "layer", "head")
     return xr.Dataset(
         {
             **{name: (dims, values.reshape(n, *shape)) for name, values in maps.items()},
+            "importance_refit": (("refit", *dims), refitted.reshape(-1, n, *shape)),
             "head_accuracy": (dims[1:], (head_predicted == truth[:, None]).mean(0).reshape(shape)),
             "accuracy": accuracy,
             "accuracy_per_function": ("function", confusion.diagonal().copy()),
@@ -499,21 +484,36 @@ def _published(
     labellings: Sequence[np.ndarray],
     n: int,
     training: Mapping[str, Any],
+    refits: int,
     seed: int,
     *,
     progress: Progress,
 ) -> Readout:
-    """Train the published probe, and a probe on each shuffle of the labels for the same number of epochs."""
+    """Train the published probe from several seeds, and a probe on each shuffle of the labels for as many epochs."""
     labels, *shuffles = labellings
-    fitted = fit_probe(data, labels, n, **training, seed=seed, progress=progress)
-    epochs = max(1, fitted.epochs)
-    predicted = [predict(fitted.probe, data)]
+    truth = labels[data.test]
+    predicted = []
+    epochs = []
+    scores = [np.zeros(())] * n
+    own: list[list[np.ndarray]] = [[] for _ in range(n)]
+    for refit in range(refits):
+        label = "probe" + f", fit {refit + 1}" * (refits > 1)
+        # seeds that no other fit has
+        fit_seed = seed if not refit else int(np.random.default_rng([seed, 4, refit]).integers(2**31))
+        fitted = fit_probe(data, labels, n, **training, seed=fit_seed, label=label, progress=progress)
+        predicted.append(predict(fitted.probe, data))
+        epochs.append(max(1, fitted.epochs))
+        for c in range(n):
+            of_refit = attributions(fitted.probe, data, data.test, c)
+            scores[c] = scores[c] + of_refit / refits
+            own[c].append(of_refit[truth == c])
+    predicted_shuffled = []
     for i, shuffled in enumerate(shuffles):
         label = "control: shuffled labels" + f" {i + 1}" * (len(shuffles) > 1)
-        control_training = {**training, "epochs": epochs, "stop_early": False}
+        control_training = {**training, "epochs": round(np.mean(epochs)), "stop_early": False}
         control = fit_probe(data, shuffled, n, **control_training, seed=seed, label=label, progress=progress)
-        predicted.append(predict(control.probe, data))
-    return Readout(predicted, [attributions(fitted.probe, data, data.test, c) for c in range(n)], np.abs, epochs)
+        predicted_shuffled.append(predict(control.probe, data))
+    return Readout(predicted, predicted_shuffled, scores, list(map(np.stack, own)), np.abs, float(np.mean(epochs)))
 
 
 def _best_heads(
@@ -539,7 +539,8 @@ def _maps(
     total = weight.sum(1, keepdims=True)
     total = np.where(total > 0, total, 1)
     intervals = [
-        interval(s[m], groups[m], weigh, draws=draws, generator=generator) for s, m in zip(scores, members, strict=True)
+        interval(own, groups[m], weigh, draws=draws, generator=generator)
+        for own, m in zip(readout.own_scores, members, strict=True)
     ]
     low, high = np.stack(intervals, axis=1) / total
     level = chance_level(scores, truth, groups, weigh, draws=draws, generator=generator) / total

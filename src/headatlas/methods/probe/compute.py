@@ -18,12 +18,12 @@ from headatlas.errors import BadArgument, CannotDo
 from headatlas.methods.method import Part, Work
 from headatlas.methods.probe.classifier import (
     BATCH,
+    EVALUATION_BATCH,
     Examples,
     probe_map,
     wording,
-    written,
 )
-from headatlas.methods.probe.proof import CONSTANTS, prove_map
+from headatlas.methods.probe.published_tests import run_published_tests
 from headatlas.models.generation import generate_answers, pad_answers, unpad_answers
 from headatlas.models.gradients import frozen_float32_stream
 from headatlas.models.hooks import hooked
@@ -37,11 +37,13 @@ from headatlas.models.tokens import TokenExample, make_bundle
 from headatlas.progress import FinishedParts, Progress, silent
 from headatlas.tasks.judge import Judge
 from headatlas.tasks.questions import (
+    MIN_LEFT_OUT,
     SPLITS,
     Question,
     check_sizes,
     function_names,
     hash_questions,
+    load_questions,
     prompt_ids,
     with_answer,
 )
@@ -52,6 +54,8 @@ log = logging.getLogger(__name__)
 
 ANSWERS = "the model's answers"  # name of the part that generates them, and of its output
 MIN_SHARD = 128  # questions
+MAX_ASKED = 64  # questions of each function in the published tests
+MAX_VALIDATION = 6  # questions of a removal test where no truth is known
 PATH_STEPS = 4  # from a head's mean output to its output, for kind 'used'
 
 Choose = Callable[[int, np.ndarray], list[int]]
@@ -65,45 +69,43 @@ def plan(
     reading: Mapping[str, Any],
     fit: Mapping[str, Any],
     *,
-    proof: str,
-    everywhere: bool,
-    testing: Mapping[str, Any],
+    everything: Sequence[Question],
+    held_out: int,
+    published_tests: bool,
 ) -> Work:
     """Return parts that read the answers of a shard each and, if answers are generated, the part that generates them.
 
     Args:
         lm: the model.
-        questions: questions of all splits.
+        questions: questions of all splits that the map is made from.
         prompts: context, template and new_tokens.
         reading: the other options of `read`.
         fit: options of `probe_map`.
-        proof: test of the map: 'score', 'generate' or 'none'.
-        everywhere: whether the test changes heads at the whole prompt.
-        testing: the other options of the test.
+        everything: these questions, and those that are left out.
+        held_out: number of questions of each function to leave out.
+        published_tests: whether to do the paper's tests too.
     """
     generated = reading["answers"] == "generated"
     answering = {name: prompts[name] for name in ("template", "new_tokens")}
-    if generated or proof == "generate":
-        check_room(lm, questions, **answering)
-    tested = {**testing, **answering, "generate": proof == "generate", "everywhere": everywhere, "seed": fit["seed"]}
+    asked = _questions_to_ask(questions, everything) if published_tests else {}
+    if generated:
+        check_room(lm, [*questions, *(q for of_function in asked.values() for q in of_function)], **answering)
     read_options = {**reading, "template": prompts["template"]}
     judge = str(reading["judge"] or "")
     shards = cut_into_shards(questions)
     names = function_names(questions)
-    result_settings = {"kind": fit["kind"], "proof": proof, "everywhere": int(everywhere), **fit["training"]}
-    result_settings |= {"batch": BATCH, "controls": fit["controls"], "draws": fit["draws"]}
-    if proof != "none":
-        result_settings |= {"proof_asked": testing["max_questions"], "proof_shares": testing["shares"]}
-        result_settings |= {"proof_draws": testing["draws"], **CONSTANTS}
+    result_settings = {"published_tests": int(published_tests), "batch": BATCH, **fit["training"]}
+    result_settings |= {name: fit[name] for name in ("kind", "refits", "controls", "draws")}
     settings = {name: reading[name] for name in ("answers", "keep", "k")} | dict(prompts)
     return Work(
-        summary=f"{len(questions)} questions, {len(names)} functions, {reading['answers']} answers; proof: {proof}",
+        summary=f"{len(questions)} questions, {len(names)} functions, {reading['answers']} answers",
         combine=combine,
         arguments={
             "questions": questions,
             "shards": list(shards),
             "fit": fit,
-            "proof": None if proof == "none" else tested,
+            "asked": asked,
+            "new_tokens": prompts["new_tokens"],
             **{name: read_options[name] for name in ("answers", "keep", "template", "batch_tokens")},
             "judge": judge,
         },
@@ -112,10 +114,29 @@ def plan(
             *(_reading_part(shard, groups, questions, read_options) for shard, groups in shards.items()),
         ],
         data=hash_questions(questions),
-        settings={**settings, "template": int(prompts["template"]), "judge": judge, "seed": fit["seed"]},
+        settings={
+            **settings,
+            "template": int(prompts["template"]),
+            "judge": judge,
+            "seed": fit["seed"],
+            "held_out": held_out,
+        },
         result_settings=result_settings,
         used=used_questions(questions),
+        subjects={name: tuple(q for q in everything if q.function == name) for name in names},
     )
+
+
+def _questions_to_ask(questions: Sequence[Question], everything: Sequence[Question]) -> dict[str, list[Question]]:
+    """Return the questions of each function for the published tests: those that made no map, or else test questions."""
+    in_map = set(questions)
+    asked = {}
+    for name in function_names(questions):
+        unused = [q for q in everything if q.function == name and q not in in_map]
+        if len(unused) < MIN_LEFT_OUT:
+            unused = [q for q in questions if q.function == name and q.split == "test"]
+        asked[name] = sorted(unused, key=lambda q: q.split != "test")[:MAX_ASKED]
+    return asked
 
 
 def _answering_part(questions: Sequence[Question], answering: Mapping[str, Any]) -> Part:
@@ -311,15 +332,16 @@ def combine(
     keep: str,
     judge: str,
     fit: Mapping[str, Any],
-    proof: Mapping[str, Any] | None,
+    asked: Mapping[str, Sequence[Question]],
     template: bool,
+    new_tokens: int,
     batch_tokens: int | None,
     done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
-    """Return the map, the accuracy of wording, and the outcome of the test.
+    """Return the map, the accuracy of wording, and the outcome of the published tests.
 
-    fit: options of `probe_map`. proof: options of the test; None for no test.
+    fit: options of `probe_map`. asked: questions of each function for the published tests; empty for no tests.
     """
     names = function_names(questions)
     texts = [q.answer for q in questions]
@@ -358,9 +380,10 @@ def combine(
     result = result.assign(
         questions=(("function", "split"), counts), answers_right=share_right if generated else np.nan
     ).assign_coords(split=list(SPLITS))
-    if proof is not None:
-        options = {**proof, "batch_tokens": batch_tokens, "progress": progress}
-        result = result.merge(prove_map(lm, questions, labels, data, result.importance, **options))
+    if asked:
+        options: dict[str, Any] = {"generate": generated, "template": template, "new_tokens": new_tokens}
+        options |= {"batch_tokens": batch_tokens, "seed": fit["seed"], "progress": progress}
+        result = result.merge(run_published_tests(lm, asked, labels, data, result.importance, **options))
     if given_up.any():
         # without its key, so that the next run does not reuse the result, and queries the judge again
         result = result.assign_attrs(judge=f"{judge}, given up", key="")
@@ -409,6 +432,43 @@ def _with_all_layers(result: xr.Dataset, lm: LM) -> xr.Dataset:
     flags = [name for name, variable in result.data_vars.items() if variable.dtype == bool]
     wide = result.drop_vars(flags).reindex(layer=range(lm.n_layers))
     return wide.merge(result[flags].reindex(layer=range(lm.n_layers), fill_value=False))
+
+
+# --- kind 'written': how much more a head writes in questions of a function
+
+
+@torch.no_grad()
+def written(data: Examples, labels: np.ndarray, classes: int, products: Tensor) -> np.ndarray:
+    """Return |(z − z̄) · W_O|² of each head divided by its mean in training examples: [test example, head].
+
+    Every class has the same weight in both means. A class's mean is 1 for a head that writes as much for it as for any
+    other class, and the number of classes for a head that writes for it alone.
+
+    Args:
+        data: features and splits.
+        labels: the class of each example.
+        classes: number of classes.
+        products: W_O · W_Oᵀ of each head [layer, head, d_head, d_head].
+    """
+    layers, heads, d = data.features.shape[1:]
+    products = products.to(data.device, torch.float32)
+    hot = np.eye(classes, dtype=np.float32)[labels]
+    # weight of each example in a mean over classes of means over training examples
+    weight = hot / (hot[data.train].sum(0).clip(min=1) * classes)
+    mean = torch.zeros(layers, heads, d, device=data.device)
+    for batch, z in data.batches(data.train, EVALUATION_BATCH):
+        mean += torch.einsum("b,blhd->lhd", torch.tensor(weight[batch].sum(1), device=data.device), z)
+
+    def size(z: Tensor) -> Tensor:
+        return torch.einsum("blhd,lhde,blhe->blh", z - mean, products, z - mean).clamp(min=0)
+
+    mean_size = torch.zeros(layers, heads, device=data.device)
+    for batch, z in data.batches(data.train, EVALUATION_BATCH):
+        mean_size += torch.einsum("b,blh->lh", torch.tensor(weight[batch].sum(1), device=data.device), size(z))
+    # a head that never writes scores 0
+    mean_size = torch.where(mean_size > 0, mean_size, torch.inf)
+    test = data.batches(data.test, EVALUATION_BATCH)
+    return np.concatenate([(size(z) / mean_size).flatten(1).double().cpu().numpy() for _, z in test])
 
 
 # --- kind 'used': how much of each head's output, beyond its mean, an answer's log P depends on
@@ -502,3 +562,30 @@ def _mean_outputs(lm: LM, examples: Sequence[TokenExample], labels: np.ndarray, 
             with hooked(lm.model, lm.anatomy, add):
                 logits_of(lm, layout, None)
     return mean
+
+
+# --- elsewhere
+
+
+def probe_sentences(result: xr.Dataset) -> list[str]:
+    """Say how many heads are above chance, and how much words alone show."""
+    lines = []
+    if "clears_control" in result:
+        above = int(result.clears_control.any("function").sum())
+        heads = int(result.importance.isel(function=0).count())
+        none = "" if above else "no function has a head above chance in this model: "
+        lines.append(f"probe: {none}{above or 'none'} of {heads} heads clear what shuffled labels give")
+    if {"accuracy", "bag_of_words"} <= set(result):
+        words = result.bag_of_words
+        text = words.wording.values[np.argmax(words.values)]
+        lines.append(
+            f"probe: reads the function right in {float(result.accuracy):.1%} of test questions;"
+            f" words alone ({text}) in {float(words.max()):.1%}"
+        )
+    return lines
+
+
+def ask_validation(lm: LM, subject: str) -> list[TokenExample]:
+    """Return validation questions: the probe was fitted to training ones, its importance measured on test ones."""
+    questions = [q for q in load_questions() if q.function == subject and q.split == "validation"]
+    return [with_answer(lm, q, q.answer) for q in questions[:MAX_VALIDATION]]
