@@ -94,9 +94,7 @@ def test_gating_helps_the_task_it_is_fitted_to(lm) -> None:
 
 
 def test_probing_reads_more_than_chance_and_says_what_words_alone_give(lm) -> None:
-    result = ha.probe(
-        lm, limit=60, kind="per-head", functions=["Math Calculation", "Semantic Understanding"], proof="none"
-    )
+    result = ha.probe(lm, limit=60, kind="per-head", functions=["Math Calculation", "Semantic Understanding"])
     assert result.accuracy > result.majority_accuracy
     assert result.accuracy > result.control_accuracy
     assert result.head_accuracy.max() > 0.6

@@ -230,7 +230,7 @@ def probe(
     training = {"epochs": epochs, "lr": lr, "patience": patience}
     fit = {"kind": kind, "training": training, "refits": refits if kind == "published" else 1}
     fit |= {"controls": controls, "draws": draws, "seed": int(seed)}
-    left_out = {"everything": everything, "held_out": held_out}
+    left_out: dict[str, Any] = {"everything": everything, "held_out": held_out}
     return plan(lm, steps, prompts, reading, fit, **left_out, published_tests=bool(published_tests))
 
 
