@@ -5,10 +5,11 @@ import pytest
 import xarray as xr
 
 import headatlas as ha
+from headatlas.comparison import reliability
 from headatlas.comparison.reliability import data_factor_needed, reliability_warnings
 from headatlas.errors import BadArgument
 from headatlas.evidence.reliability import spearman_brown
-from headatlas.methods import get_method, method_names
+from headatlas.methods import get_method, measures_of, method_names
 from headatlas.results.reliability import reliability_note, with_reliability
 from headatlas.testing import MethodCase, check_declaration, tiny_lm, tiny_task
 
@@ -68,17 +69,17 @@ def test_a_map_below_0_8_is_named_with_what_it_would_take() -> None:
     ]
 
 
-def test_no_measure_is_skipped() -> None:
+def test_no_measure_is_skipped(monkeypatch) -> None:
     """One without repeats, and one with a single repeat, are of unknown reliability."""
+    weights = ha.Measure("size", over="function", repeats="it is read from the weights")
+    monkeypatch.setattr(reliability, "measures_of", lambda name: (weights,) if name == "weights" else measures_of(name))
     gates = xr.DataArray(np.zeros((1, 1, *SHAPE)), dims=("task", "seed", "layer", "head"), coords={"task": ["math"]})
     gate = xr.Dataset({"facilitation": gates, "interference": gates}, attrs={"method": "gate"})
-    probe = xr.Dataset(
-        {"importance": (("function", "layer", "head"), np.zeros((1, *SHAPE)))}, {"function": ["a"]}, {"method": "probe"}
-    )
-    assert reliability_warnings({"gate": gate, "probe": probe}) == [
+    size = xr.Dataset({"size": (("function", "layer", "head"), np.zeros((1, *SHAPE)))}, {"function": ["a"]})
+    assert reliability_warnings({"gate": gate, "weights": size}) == [
         "gate, facilitation: reliability unknown",
         "gate, interference: reliability unknown",
-        f"probe: reliability unknown: {get_method('probe').measures[0].repeats}",
+        "weights: reliability unknown: it is read from the weights",
     ]
     some = taylor(0.9, np.nan)
     assert reliability_warnings({"taylor": some}) == ["taylor: t1: reliability unknown"]
@@ -169,7 +170,7 @@ def test_every_measure_with_examples_says_how_to_ask_for_more() -> None:
     for name in method_names():
         method = get_method(name)
         for measure in method.measures:
-            if not isinstance(measure.repeats, str) and measure.repeats[1] not in ("seed", "pair"):
+            if not isinstance(measure.repeats, str) and measure.repeats[1] not in ("seed", "refit", "pair"):
                 assert measure.examples, name
                 assert measure.examples[1] in method.options, name
 

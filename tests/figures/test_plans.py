@@ -158,9 +158,11 @@ class TestImportance:
         result = result.isel(relation=[0, 1]).assign(chance=("relation", [0.1, 1 / 44]))
         plan = importance.plan(result)
         assert [p.notes for p in plan.panels] == [
-            ("1 of 48 heads above chance",),
-            ("not above chance: best 0.023, chance 0.023",),
+            ("1 of 48 heads above chance", "reliability unknown"),
+            ("not above chance: best 0.023, chance 0.023", "reliability unknown"),
         ]
+        result = result.assign(reliability_score=("relation", [0.8, 0.79]))
+        assert [p.notes[1:] for p in importance.plan(result).panels] == [(), ("reliability 0.79, below 0.8",)]
         assert plan.panels[1].values[4, 5] == 1 / 44
         assert plan.panels[1].dimmed.all()
 

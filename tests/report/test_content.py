@@ -74,17 +74,29 @@ def test_charts_know_their_chance_level_and_which_heads_are_above_it() -> None:
     score = small.maps().score.values
     first, second = page["charts"][:2]
     supported = "supported, p 0.01, 4 heads"
-    assert (first["chance"], first["none"], first["notes"]) == (0.7, False, ["2 of 9 heads above chance", supported])
+    notes = ["2 of 9 heads above chance", "reliability unknown", supported]
+    assert (first["chance"], first["none"], first["notes"]) == (0.7, False, notes)
     assert first["above"] == np.flatnonzero(score[0] > 0.7).tolist() != []
     assert (second["above"], second["none"]) == ([], True)
     assert second["notes"][0] == f"not above chance: best {np.nanmax(score[1]):.2g}, chance 1"
     gate = next(c for c in page["charts"] if c["method"] == "gate")
     assert (gate["chance"], gate["above"], gate["none"]) == (None, None, False)
-    assert gate["notes"] == ["supported, p 0.01, 4 heads"]
+    assert gate["notes"] == ["reliability unknown", "supported, p 0.01, 4 heads"]
     (description,) = (g["description"] for g in page["groups"] if g["measure"] == "score")
     marks = "Half colour strength: at chance. Framed: tested heads; the outcome of the test is below the title."
     assert description.endswith(marks)
     assert "chance" not in next(g["description"] for g in page["groups"] if g["measure"] == "suppression")
+
+
+def test_a_map_says_that_it_is_not_reliable() -> None:
+    gate = small.gate().assign(
+        reliability_facilitation=("task", [0.62] * 2), reliability_interference=("task", [0.93] * 2)
+    )
+    page = content({"gate": gate}, small.INFO)
+    notes = {chart["measure"]: chart["notes"] for chart in page["charts"]}
+    assert notes["facilitation"] == ["reliability 0.62, below 0.8"]
+    assert notes["interference"] == []
+    assert "reliability 0.62, below 0.8" in page["always"][0]["notes"]
 
 
 def test_charts_have_the_marks_of_the_figures() -> None:

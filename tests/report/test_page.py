@@ -467,7 +467,11 @@ def test_maps_at_chance_are_drawn_dimmed_and_their_heads_have_no_rank(opened: Op
     end = content({"maps": maps}, small.INFO)["groups"][0]["scale"]["high"]
     panels = tab.locator("#small .panel")
     outcome = "supported, p 0.01, 4 heads"
-    assert panels.nth(0).locator(".detail").all_inner_texts() == ["2 of 9 heads above chance", outcome]
+    assert panels.nth(0).locator(".detail").all_inner_texts() == [
+        "2 of 9 heads above chance",
+        "reliability unknown",
+        outcome,
+    ]
     assert panels.nth(1).locator(".detail").first.inner_text().startswith("not above chance: best ")
     for i, level in enumerate((0.7, 1.0)):
         chart = panels.nth(i).locator(".js-plotly-plot")
@@ -507,12 +511,16 @@ def test_frames_leave_the_axes_as_they_are_and_are_on_always_and_any_too(tab: "p
     chart = tab.locator("#large .js-plotly-plot")
     assert len(framed(chart)) == 4
     assert chart.evaluate("d => [d.layout.xaxis.range, d.layout.yaxis.range]") == [[-0.5, 2.5], [3.5, -0.5]]
-    assert tab.locator("#large .detail").inner_text() == "supported, p 0.01, 4 heads"
+    assert tab.locator("#large .detail").last.inner_text() == "supported, p 0.01, 4 heads"
     tab.select_option("#subject", label="Inference")
-    assert tab.locator("#large .detail").inner_text() == "not supported, p 0.4, 4 heads"
+    assert tab.locator("#large .detail").last.inner_text() == "not supported, p 0.4, 4 heads"
     assert len(framed(chart)) == 4
     panel = tab.locator("#always-maps .panel").first
-    assert panel.locator(".detail").all_inner_texts() == ["minimum of 2 seeds", "supported, p 0.01, 4 heads"]
+    assert panel.locator(".detail").all_inner_texts() == [
+        "minimum of 2 seeds",
+        "reliability unknown",
+        "supported, p 0.01, 4 heads",
+    ]
     assert len(framed(panel.locator(".js-plotly-plot"))) == 4
 
 

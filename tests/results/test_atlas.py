@@ -144,7 +144,12 @@ def test_maps_that_are_not_tested_say_so_and_tests_of_other_measures_are_listed(
     table = tables.evidence_in_words(list(rows.values()))
     assert [row["method"] for row in table] == ["gate", "gate", "gate, interference"]
     assert [row["outcome"] for row in table] == ["supported, p 0.01, 4 heads", "-", "not supported, p 0.4, 4 heads"]
-    assert set(tables.evidence_in_words(tables.evidence({"gate": gate}))[0]) == {"method", "subject", "top heads"}
+    assert set(tables.evidence_in_words(tables.evidence({"gate": gate}))[0]) == {
+        "method",
+        "subject",
+        "top heads",
+        "reliability",
+    }
 
 
 @pytest.mark.parametrize(

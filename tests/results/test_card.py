@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headatlas.figures import head_card
-from headatlas.results.card import card
+from headatlas.results.card import card, place_in_words
 from tests.figures import synthetic
 from tests.figures.made_tests import with_tests
 
@@ -46,6 +46,13 @@ def test_at_chance_a_head_has_no_rank_and_comes_after_those_that_have_one() -> N
         == {s.value <= s.chance for s in standings.values()}
         == {True, False}
     )
+
+
+def test_a_card_says_which_maps_are_not_reliable() -> None:
+    gate = synthetic.gate(6, 8, ["math"]).assign(reliability_facilitation=("task", [0.41]))
+    places = {s.measure: place_in_words(s) for s in card({"gate": gate}, 1, 0).standings}
+    assert places["facilitation"].endswith("; reliability 0.41")
+    assert "reliability" not in places["interference"]
 
 
 def test_the_tested_sets_that_hold_a_head_are_listed_with_their_outcome() -> None:

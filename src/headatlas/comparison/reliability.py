@@ -144,7 +144,7 @@ def _warning(method: str, measure: Measure, result: xr.Dataset, subject: str, re
     n = int(repeats.sel({measure.over: subject}))
     dim = repeats.attrs["over"]
     warning = f"reliability {reliability:.2f} between halves of {n} {plural(dim)}"
-    option = "seeds" if dim == "seed" else measure.examples[1] if measure.examples else ""
+    option = plural(dim) if dim in ("seed", "refit") else measure.examples[1] if measure.examples else ""
     if not option or "imported" in result.attrs:
         return warning
     bound = "more than" if reliability <= MIN_CORRELATION else "about"

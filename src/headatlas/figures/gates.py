@@ -19,6 +19,7 @@ from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, variables_shown_as
 from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
+from headatlas.results.reliability import reliability_notes
 
 OVER = {"always": "Always", "any": "Any"}
 SEEDS = {"always": "minimum", "any": "maximum"}
@@ -83,6 +84,7 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
     measured = next((m.name for m in measures_of(method)), "")
     dim = subject_dim(result["always" if show == "score" else roles_of(result)[0]])
     tested = outcomes(result) if style == MARKED and show == "score" else {}
+    notes = reliability_notes(result, measured) if style == MARKED else {}
     panels = []
     for i, task in enumerate(map(str, result[dim].values)):
         for over, title in OVER.items():
@@ -95,6 +97,8 @@ def plan(result: xr.Dataset, show: str = "score", colours: str = PUBLISHED, styl
             panel = Panel(f"{capital(task)} ({title})", values.astype(np.float64))
             if style == MARKED and "seed" in result.sizes:
                 panel = replace(panel, notes=(f"{SEEDS[over]} of {result.sizes['seed']} seeds",))
+            if notes.get(task):
+                panel = replace(panel, notes=(*panel.notes, notes[task]))
             if outcome:
                 panel = replace(panel, framed=outcome.heads, notes=(*panel.notes, outcome.text))
             panels.append(panel)

@@ -21,13 +21,14 @@ from headatlas.methods import measures_of
 from headatlas.methods._chance import above_chance_text, at_chance, chance, scale_level, unranked_label
 from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
+from headatlas.results.reliability import reliability_notes
 from headatlas.tasks.built_in import FUNCTIONS
 
 REQUIRED = "a map over layer and head"
 CAPTION = (
     "One heatmap of layers × heads per map, all on one colour scale; a plus at the last tick label means that larger"
     " values are clipped. If a chance level is known, heads at chance are drawn at half colour strength. Framed:"
-    " tested heads; the line below a title is the outcome of the test."
+    " tested heads. Below a title: the map's reliability if it is below 0.8 or unknown, and the outcome of the test."
 )
 
 
@@ -102,11 +103,13 @@ def _marks(result: xr.Dataset, name: str, subjects: list[str]) -> list[dict[str,
     levels = chance(result, name)
     level = (xr.full_like(score, np.nan, float) if levels is None else xr.zeros_like(score, float) + levels).values
     tested = outcomes(result)
+    reliability = reliability_notes(result, name)
     marks = []
     for i, subject in enumerate(subjects):
         outcome = tested.get((name, subject))
         dimmed = None if flags is None else flags.transpose(*dims).values[i]
         words = "" if dimmed is None else above_chance_text(score.values[i], level[i], dimmed)
-        notes = tuple(line for line in (words, outcome.text if outcome else "") if line)
+        lines = (words, reliability.get(subject, ""), outcome.text if outcome else "")
+        notes = tuple(line for line in lines if line)
         marks.append({"dimmed": dimmed, "framed": outcome.heads if outcome else None, "notes": notes})
     return marks

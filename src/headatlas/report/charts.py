@@ -15,6 +15,7 @@ from headatlas.methods._chance import above_chance_text, no_head_label, scale_le
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
+from headatlas.results.reliability import reliability_note
 
 MAX_PAIRS = 50
 # The subjects of the groups that come first on the page, in order.
@@ -37,9 +38,10 @@ def _chart(chart: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> di
     interval = {n: pack(chart[n].values) if chart[n].notnull().any() else None for n in ("low", "high")}
     chance_fields = _chance(chart)
     above = above_chance_text(chart.score.values, chart.chance.values, chart.at_chance.values)
-    notes = [line for line in (above, outcome.text if outcome else "") if line]
-    if chance_fields["none"] and not notes:
-        notes = [no_head_label(chart.method.item())]
+    if chance_fields["none"] and not above and not outcome:
+        above = no_head_label(chart.method.item())
+    lines = (above, reliability_note(float(chart.reliability)), outcome.text if outcome else "")
+    notes = [line for line in lines if line]
     grid = {d: chart[d].values.tolist() for d in MAP}
     test = {"tested": on_grid(outcome.heads, result, grid) if outcome else [], "notes": notes}
     return names | {"score": pack(chart.score.values)} | interval | chance_fields | test

@@ -16,6 +16,7 @@ from headatlas.report.charts import on_grid
 from headatlas.report.numbers import pack, plain
 from headatlas.results.about import subject_dim
 from headatlas.results.outcomes import outcomes
+from headatlas.results.reliability import reliability_notes
 from headatlas.tasks.relations import CATEGORIES
 
 CATEGORY_COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))
@@ -65,14 +66,16 @@ def always(results: Iterable[xr.Dataset], grid: Grid) -> Iterator[dict[str, Any]
             continue
         method = str(result.attrs["method"])
         tested = outcomes(result)
+        reliability = reliability_notes(result, measures_of(method)[0].name)
         dim = subject_dim(result["always"])
         for i, task in enumerate(result[dim].values.tolist()):
             outcome = tested.get((measures_of(method)[0].name, str(task)))
             for name, title in OVER.items():
-                notes = [f"{SEEDS[name]} of {result.sizes['seed']} seeds"] if "seed" in result.sizes else []
+                seeds = f"{SEEDS[name]} of {result.sizes['seed']} seeds" if "seed" in result.sizes else ""
+                lines = (seeds, reliability.get(str(task), ""), outcome.text if outcome else "")
                 test = {
                     "tested": on_grid(outcome.heads, result, grid) if outcome else [],
-                    "notes": notes + ([outcome.text] if outcome else []),
+                    "notes": [line for line in lines if line],
                 }
                 values = result[name].isel({dim: i}).transpose("layer", "head").reindex(grid).values
                 words = str(task).replace("_", " ").capitalize()

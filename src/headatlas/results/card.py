@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from headatlas.evidence.reliability import RELIABLE
 from headatlas.methods import lists_of, measures_of
 from headatlas.methods._chance import members_above_chance, stored_members, unranked_label
 from headatlas.results.charts import head_ranks, stack_maps
@@ -21,6 +22,7 @@ class Standing:
         rank: 1 for the highest score; None at chance, where ranks mean nothing.
         n_heads: heads that have a score in this chart.
         chance: highest score that chance explains; NaN if unknown.
+        reliability: of the chart; NaN if unknown.
         by_removal: whether the score was measured with only this head removed.
     """
 
@@ -34,6 +36,7 @@ class Standing:
     rank: int | None
     n_heads: int
     chance: float
+    reliability: float
     by_removal: bool
 
 
@@ -83,11 +86,12 @@ class Card:
 
 
 def place_in_words(standing: Standing) -> str:
-    """Say where a head ranks: 'rank 3, chance 0.05', 'at chance (0.05)'."""
+    """Say where a head ranks: 'rank 3, chance 0.05', 'at chance (0.05); reliability 0.41' if that is below 0.8."""
     level = "" if np.isnan(standing.chance) else f"{standing.chance:.2g}"
+    note = f"; reliability {standing.reliability:.2f}" * (standing.reliability < RELIABLE)
     if standing.rank is not None:
-        return f"rank {standing.rank}" + f", chance {level}" * bool(level)
-    return unranked_label(standing.method) + f" ({level})" * bool(level)
+        return f"rank {standing.rank}" + f", chance {level}" * bool(level) + note
+    return unranked_label(standing.method) + f" ({level})" * bool(level) + note
 
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
@@ -113,6 +117,7 @@ def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:
             rank=None if entry.at_chance else int(entry["rank"]),
             n_heads=int(entry.n_heads),
             chance=float(entry.chance),
+            reliability=float(entry.reliability),
             by_removal=any(m.by_removal for m in measures_of(method) if m.name == measure),
         )
         standings.append(standing)

@@ -10,6 +10,7 @@ from headatlas.errors import BadArgument
 from headatlas.methods import measures_of
 from headatlas.methods._chance import at_chance, chance
 from headatlas.methods.method import Measure
+from headatlas.results.reliability import reliability_of
 
 MAP = ("layer", "head")
 
@@ -23,8 +24,9 @@ def stack_maps(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     Returns:
         Over (chart, layer, head): `score`; `low` and `high`, the interval of the measure or the range over seeds (NaN
         without one); `chance`, the highest score that chance explains (NaN if unknown); `at_chance`, whether chance
-        explains the score of the head. Over (chart): `none_above`, whether no head is above chance; and the coordinates
-        `method`, `measure` (importance, facilitation, …) and `subject` (a function, relation or task).
+        explains the score of the head. Over (chart): `none_above`, whether no head is above chance;
+        `reliability` (NaN: unknown); and the coordinates `method`, `measure` (importance, facilitation, …) and
+        `subject` (a function, relation or task).
     """
     rows = [row for method, result in maps.items() for row in _charts_of(method, result)]
     if not rows:
@@ -32,6 +34,7 @@ def stack_maps(maps: Mapping[str, xr.Dataset]) -> xr.Dataset:
         no_numbers = np.empty((0, 0, 0))
         empty: dict[str, Any] = dict.fromkeys(("score", "low", "high", "chance"), (dims, no_numbers))
         empty |= {"at_chance": (dims, no_numbers.astype(bool)), "none_above": ("chart", np.empty(0, bool))}
+        empty["reliability"] = ("chart", np.empty(0))
         names = ("chart", "method", "measure", "subject")
         return xr.Dataset(empty, coords={c: ("chart", np.empty(0, "<U1")) for c in names})
     labels = [row.coords["chart"].item() for row in rows]
@@ -52,10 +55,12 @@ def _charts_of(method: str, result: xr.Dataset) -> Iterator[xr.Dataset]:
         if measure.name not in result or not {dim, *MAP} <= set(result[measure.name].dims):
             continue
         parts = _parts(result, measure)
+        reliability = reliability_of(result, measure, measures)
         for i, subject in enumerate(result[dim].values.tolist()):
             selected = {n: v.isel({dim: i}) if dim in v.dims else v for n, v in parts.items()}
             if selected["score"].notnull().any():
                 row = xr.Dataset({n: (MAP, v.transpose(*MAP).values) for n, v in selected.items()})
+                row["reliability"] = reliability[str(subject)]
                 label = f"{method}: {subject}" + f", {measure.name}" * (len(measures) > 1)
                 names = {"chart": label, "method": method, "measure": measure.name, "subject": str(subject)}
                 yield row.assign_coords(names | {d: result[d].values for d in MAP})

@@ -23,6 +23,7 @@ from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
 from headatlas.results.about import unit_of
 from headatlas.results.outcomes import Outcome, interval_in_words, outcomes, percent
+from headatlas.results.reliability import reliability_in_words, reliability_of, reliability_variables, variable_name
 
 HEADS = ("layer", "head")
 # Dimensions whose mean is shown.
@@ -43,11 +44,12 @@ def method_tables(result: xr.Dataset, top: int = 5) -> Tables:
     method = str(result.attrs.get("method", ""))
     measures = [m for m in measures_of(method) if m.name in result]
     tested = _test_variables(result)
-    chance_levels = {m.chance for m in measures}
+    # Columns of the top heads have these.
+    shown_below = {m.chance for m in measures} | reliability_variables(measures)
     plain = {
         name: values.mean([d for d in AVERAGED_DIMS if d in values.dims], keep_attrs=True)
         for name, values in _without_heads(result).items()
-        if name not in tested and name not in chance_levels and _is_printable(values)
+        if name not in tested and name not in shown_below and _is_printable(values)
     }
     tables: Tables = {}
     for dim in dict.fromkeys(values.dims for values in plain.values() if values.ndim < 2):
@@ -106,6 +108,9 @@ def _top_heads(result: xr.Dataset, measure: Measure, top: int) -> Iterator[dict[
     """Yield a row per subject of a measure."""
     scores = result[measure.name]
     flags = at_chance(result, measure.name)
+    measures = measures_of(str(result.attrs.get("method", "")))
+    reliability = reliability_of(result, measure, measures)
+    resolved = result.get(variable_name("resolved", measure, measures))
     chance_level = result.get(measure.chance)
     unit_name = unit_of(result) if result.attrs.get("per") is None else str(result.attrs["per"])
     for subject in scores[measure.over].values.tolist():
@@ -123,6 +128,9 @@ def _top_heads(result: xr.Dataset, measure: Measure, top: int) -> Iterator[dict[
             highest = _heads_in_words(score, 1, unit_name)
             top_heads += f" (best {highest})" if highest else ""
         row["top heads"] = top_heads
+        row["reliability"] = reliability_in_words(reliability[str(subject)])
+        if resolved is not None:
+            row["resolved heads"] = int(resolved.sel({measure.over: subject}).sum())
         yield row
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.evidence.reliability import RELIABLE, assess_repeats
+from headatlas.methods import measures_of
 from headatlas.methods.method import Measure
 
 # Dimensions of repeats that stay in the file; all others, such as examples, are only needed for the reliability.
@@ -42,6 +43,11 @@ def variable_name(name: str, measure: Measure, measures: Sequence[Measure]) -> s
     return name if len(measures) == 1 else f"{name}_{measure.name}"
 
 
+def reliability_variables(measures: Sequence[Measure]) -> set[str]:
+    """Return the names of all variables with the reliability of these measures."""
+    return {variable_name(name, measure, measures) for measure in measures for name in (*BY_SUBJECT, *BY_HEAD)}
+
+
 def reliability_of(result: xr.Dataset, measure: Measure, measures: Sequence[Measure]) -> dict[str, float]:
     """Return the reliability of the map of each subject, NaN if unknown."""
     subjects = [str(subject) for subject in result[measure.over].values]
@@ -50,11 +56,23 @@ def reliability_of(result: xr.Dataset, measure: Measure, measures: Sequence[Meas
     return dict(zip(subjects, values, strict=True))
 
 
+def reliability_notes(result: xr.Dataset, name: str) -> dict[str, str]:
+    """Return the note of each subject's map of one measure; {} if no method declares it."""
+    measures = measures_of(str(result.attrs.get("method", "")))
+    by_subject = [reliability_of(result, m, measures) for m in measures if m.name == name and m.name in result]
+    return {subject: reliability_note(value) for subject, value in by_subject[0].items()} if by_subject else {}
+
+
 def reliability_note(reliability: float) -> str:
     """Return what to show next to a map: nothing if it is reliable."""
+    return "" if reliability >= RELIABLE else f"reliability {reliability_in_words(reliability)}"
+
+
+def reliability_in_words(reliability: float) -> str:
+    """Write a reliability: '0.91', '0.62, below 0.8' or 'unknown'."""
     if np.isnan(reliability):
-        return UNKNOWN
-    return "" if reliability >= RELIABLE else f"reliability {reliability:.2f}, below {RELIABLE}"
+        return UNKNOWN.removeprefix("reliability ")
+    return f"{reliability:.2f}" + f", below {RELIABLE}" * (reliability < RELIABLE)
 
 
 def _assess(result: xr.Dataset, measure: Measure, variable: str, dim: str) -> dict[str, xr.DataArray]:

@@ -15,6 +15,7 @@ from headatlas.results.about import unit_of
 from headatlas.results.card import Card
 from headatlas.results.charts import head_ranks, stack_maps
 from headatlas.results.outcomes import NOT_TESTED, Outcome, all_outcomes, percent
+from headatlas.results.reliability import reliability_in_words
 
 Maps = Mapping[str, xr.Dataset]
 TEST_COLUMNS = ("heads", "accuracy", "accuracy_after", "change", "random", "beyond", "low", "high", "p")
@@ -91,7 +92,8 @@ def evidence(maps: Maps, n: int = 3) -> list[dict[str, Any]]:
         if not top or not (outcome or is_main):
             continue
         top_heads = [_head_row(chart, layer, head, value, unit_of(result)) for layer, head, value in top]
-        row = {"method": method, "measure": measure, "subject": subject, "top_heads": top_heads} | _test_row(outcome)
+        row = {"method": method, "measure": measure, "subject": subject, "top_heads": top_heads}
+        row |= {"reliability": _or_none(chart.reliability)} | _test_row(outcome)
         layer, head, _ = top[0]
         rows.append(row | {"chance": _or_none(chart.chance.sel(layer=layer, head=head))})
     return rows
@@ -149,12 +151,18 @@ def _evidence_row(row: dict[str, Any]) -> dict[str, str]:
     top = ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
     words = {"method": f"{row['method']}{measure}", "subject": row["subject"]}
     words["top heads"] = top or no_head_label(row["method"])
+    words["reliability"] = _reliability(row)
     words["chance"] = "" if row["chance"] is None else f"{row['chance']:.2g}"
     words["right"] = "" if row["accuracy"] is None else _before_and_after(row["accuracy"], row["accuracy_after"])
     words["log P"] = "" if row["change"] is None else f"{row['change']:+.2f}"
     words["random heads"] = "" if row["random"] is None else f"{row['random']:+.2f}"
     words["interval"] = "" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}"
     return words | {"outcome": "" if row["outcome"] == NOT_TESTED else row["text"]}
+
+
+def _reliability(row: dict[str, Any]) -> str:
+    """Put the reliability of a row's map into words."""
+    return reliability_in_words(np.nan if row["reliability"] is None else row["reliability"])
 
 
 def _before_and_after(before: float, after: float | None) -> str:
@@ -211,7 +219,8 @@ def _ranked(maps: Maps, charts: xr.Dataset, top: int) -> list[dict[str, Any]]:
             rank = _or_none(ranks.isel(chart=i).sel(layer=layer, head=head))
             row = {"method": method, "measure": chart.measure.item(), "rank": rank and int(rank)}
             row |= _head_row(chart, layer, head, value, unit_of(maps[method]))
-            rows.append(row | {"chance": _or_none(chart.chance.sel(layer=layer, head=head))})
+            row |= {"chance": _or_none(chart.chance.sel(layer=layer, head=head))}
+            rows.append(row | {"reliability": _or_none(chart.reliability)})
     return rows
 
 
@@ -221,6 +230,7 @@ def heads_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {k: v for k, v in row.items() if k != "at_chance" and (k != "chance" or has_chance)}
         | {"rank": unranked_label(row["method"]) if row["at_chance"] else row["rank"]}
+        | {"reliability": _reliability(row)}
         for row in rows
     ]
 
@@ -229,7 +239,7 @@ def standings(card: Card) -> list[dict[str, Any]]:
     """List the scores and ranks of a head in every chart in which it does not score 0. rank: None at chance."""
     return [
         {"chart": s.chart, "value": s.value, "low": _or_none(s.low), "high": _or_none(s.high)}
-        | {"rank": s.rank, "of": s.n_heads, "chance": _or_none(s.chance)}
+        | {"rank": s.rank, "of": s.n_heads, "chance": _or_none(s.chance), "reliability": _or_none(s.reliability)}
         for s in card.standings
         if s.value != 0
     ]
@@ -238,7 +248,8 @@ def standings(card: Card) -> list[dict[str, Any]]:
 def standings_in_words(card: Card) -> list[dict[str, Any]]:
     """Put the rows of `standings` into words."""
     unranked = {s.chart: unranked_label(s.method) for s in card.standings if s.rank is None}
-    return [row | {"rank": unranked.get(row["chart"], row["rank"])} for row in standings(card)]
+    rows = [row | {"rank": unranked.get(row["chart"], row["rank"])} for row in standings(card)]
+    return [row | {"reliability": _reliability(row)} for row in rows]
 
 
 def tested_sets(card: Card) -> list[dict[str, Any]]:
