@@ -32,7 +32,7 @@ class PromptSet:
         examples: prompts with their right answers.
         candidates: by example, the first tokens of the answers that its subject has.
         cluster: by example, the main question or kind that it belongs to.
-        guess: the accuracy of the best guess.
+        guess: the accuracy of the best guess: the commonest answer, or chance among the candidates.
         missing: why there are no prompts, or fewer than wanted.
     """
 
@@ -102,11 +102,7 @@ def prompts_of_task(lm: LM, task: Task, n: int, *, seed: int = 0) -> PromptSet:
         return encode_target(lm, example.prompt, example.target, f"task {task.name!r}")
 
     answers = [(example.kind, encode(example)) for example in others]
-    guess = _best_guess(
-        [(example.kind, example.target) for example, _ in pairs],
-        [(example.kind, example.target) for example in _rows(task).values()],
-    )
-    return _prompt_set(task.name, [tokens for _, tokens in pairs], kinds, answers, kinds, guess, n)
+    return _prompt_set(task.name, [tokens for _, tokens in pairs], kinds, answers, kinds, n)
 
 
 def _rows(task: Task) -> dict[int, Example]:
@@ -156,11 +152,8 @@ def question_prompts(
     others = [others[i] for i in generator.permutation(len(others))[:MAX_OTHER_ROWS]]
     answers = [("", with_answer(lm, question, question.answer, template)) for question in others]
     examples = [with_answer(lm, question, question.answer, template) for question in tested]
-    guess = _best_guess(
-        [("", question.answer) for question in tested], [("", question.answer) for question in questions]
-    )
     groups = [question.group for question in tested]
-    return _prompt_set(subject, examples, [""] * len(tested), answers, groups, guess, n)
+    return _prompt_set(subject, examples, [""] * len(tested), answers, groups, n)
 
 
 def text_prompts(lm: LM, n: int) -> PromptSet:
@@ -192,7 +185,6 @@ def _prompt_set(
     kinds: Sequence[str],
     others: Sequence[tuple[str, TokenExample]],
     groups: Sequence[str],
-    guess: float,
     n: int,
 ) -> PromptSet:
     """Give every example the answers of its kind as candidates. others: rows that are not tested, with their kinds."""
@@ -206,17 +198,12 @@ def _prompt_set(
     candidates = tuple(
         tuple(dict.fromkeys([example.target[0], *common[kind]])) for kind, example in zip(kinds, tested, strict=True)
     )
+    commonest = np.mean([example.target[0] == common[kind][0] for kind, example in zip(kinds, tested, strict=True)])
+    chance = np.mean([1 / len(options) for options in candidates])
+    guess = float(max(commonest, chance))
     labels = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     short = "" if len(tested) >= n else f"{len(tested)} fresh prompts, fewer than the {n} wanted"
     return PromptSet(subject, tuple(tested), candidates, tuple(labels[group] for group in groups), guess, short)
-
-
-def _best_guess(tested: Sequence[tuple[str, object]], every: Sequence[tuple[str, object]]) -> float:
-    """Return the accuracy of always giving the commonest answer of a kind; both arguments: kind and answer of rows."""
-    commonest: dict[str, object] = {}
-    for (kind, answer), _ in Counter(every).most_common():
-        commonest.setdefault(kind, answer)
-    return sum(commonest[kind] == answer for kind, answer in tested) / len(tested)
 
 
 def _too_few(rows: int, left: int) -> str:

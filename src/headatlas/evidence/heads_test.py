@@ -1,6 +1,7 @@
 """The test of a set of heads for a subject (docs/concepts/evidence.md): one test for every map, edit and list of heads.
 
-1. *Ability.* On the test prompts, the lower 95 % bound of accuracy must exceed the best guess.
+1. *Ability.* On the test prompts, the lower 95 % bound of accuracy must exceed the best guess. An answer is right if
+   its first token is the likeliest of those that the subject's answers begin with: its wording does not count.
 2. *Fresh prompts.* No prompt was used to make, choose or tune the map (evidence/fresh_prompts.py).
 3. *Content, not form.* log P of the answer, and log P of the answer among the subject's own answers (`choice`).
 4. *Matched control.* Random sets of heads from the same layers, spread over key-value groups and influence alike.
@@ -49,7 +50,12 @@ TEST_VARIABLES: dict[str, tuple[tuple[str, ...], str, str, str]] = {
     "n_heads": ((), "heads", "heads", "Number of tested heads."),
     "prompts": ((), "prompts", "prompts", "Number of fresh prompts."),
     "guess": ((), "best guess", "share", "Accuracy of always giving the commonest answer."),
-    "accuracy": ((), "accuracy", "share", "Share of prompts that the whole model answers right."),
+    "accuracy": (
+        (),
+        "accuracy",
+        "share",
+        "Share of prompts on which the right answer is the likeliest of the subject's.",
+    ),
     "accuracy_low": ((), "accuracy, lower end", "share", "Lower end of the 95 % interval of the accuracy (Wilson)."),
     "baseline": (("measure",), "whole model", "", "The measures of the whole model, means over prompts."),
     "effect": (EFFECT, "change", "", "Change of each measure without the tested heads; below 0: worse."),

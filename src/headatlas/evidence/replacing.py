@@ -79,8 +79,8 @@ def answers_replaced(
 ) -> np.ndarray:
     """Measure the answers to each prompt with each set of heads replaced: [set, example, measure] (TEST_MEASURES).
 
-    log_p: mean log P of the answer's tokens; choice: log P of its first token among the candidates; right: whether all
-    its tokens are the likeliest.
+    log_p: mean log P of the answer's tokens; choice: log P of its first token among the candidates; right: whether
+    that token is the likeliest of the candidates, or, without candidates, whether all its tokens are the likeliest.
     """
     gates = gates_without(sets, (lm.n_layers, lm.n_heads))
     result = np.full((len(sets), len(prompts), len(TEST_MEASURES)), np.nan)
@@ -110,9 +110,12 @@ def answers_changed(
         candidates=[prompts.candidates[i] for i in examples] if prompts.has_choice else None,
     ).double()
     log_p = measured[..., MEASURES.index("log_p")].numpy()
-    choice = measured[..., len(MEASURES)].numpy() if prompts.has_choice else np.full_like(log_p, np.nan)
-    # The mean of zeros and ones may be rounded.
-    right = measured[..., MEASURES.index("first")].numpy() > 1 - 1e-6
+    if prompts.has_choice:
+        choice, right = measured[..., len(MEASURES) :].numpy().transpose(2, 0, 1)
+    else:
+        choice = np.full_like(log_p, np.nan)
+        # The mean of zeros and ones may be rounded.
+        right = measured[..., MEASURES.index("first")].numpy() > 1 - 1e-6
     return np.stack([log_p, choice, right], axis=-1)
 
 

@@ -22,7 +22,7 @@ from headatlas.models.packing import Layout, is_packed, lay_out, logits_only
 from headatlas.models.tokens import Bundle, TokenExample
 
 MEASURES = ("log_p", "rank", "first")
-CHOICE = "choice"  # measured in addition if there are candidates
+CHOICE_MEASURES = ("choice", "chosen")  # measured in addition if there are candidates
 # Logits take memory: at most one token in four of those that run at once may have some.
 TOKENS_PER_LOGITS = 4
 
@@ -91,8 +91,8 @@ def answers_under(
     Args:
         everywhere: change heads at the prompt's tokens too; the prompt is then run once per change.
         tokens: maximum number of tokens that run at once.
-        candidates: the tokens that answers to each example may begin with. There is then a fourth measure, choice: the
-            log-probability of the answer's first token among these.
+        candidates: the tokens that answers to each example may begin with. Two measures are then added: choice, the
+            log-probability of the answer's first token among these, and chosen, whether it is the likeliest of them.
     """
     apply_changes = _scale_and_add(lm, changes)
     return answers_while(
@@ -129,7 +129,9 @@ def answers_while(
         for numbers in group_copies(a, shared, changes, budget, is_shared):
             bundles.append(Bundle((a,) * len(numbers), shared))
             origins.append((e, numbers))
-    result = torch.empty(changes, len(examples), len(MEASURES) + (candidates is not None))
+    result = torch.empty(
+        changes, len(examples), len(MEASURES) + (len(CHOICE_MEASURES) if candidates is not None else 0)
+    )
     for indices in _passes(lm, bundles, budget, can_pack):
         batch = [bundles[i] for i in indices]
         change_of_text = [number for i in indices for number in origins[i][1]]
@@ -253,19 +255,20 @@ def _measure(
         return measures
     first_tokens = torch.tensor([target[0] for target in targets], device=logits.device)
     starts = (lengths.cumsum(0) - lengths).to(logits.device)
-    choice = _log_p_among(logits[starts], first_tokens, candidates)
-    return torch.cat([measures, choice.cpu()[:, None]], dim=1)
+    choice = _choice(logits[starts], first_tokens, candidates)
+    return torch.cat([measures, choice.cpu()], dim=1)
 
 
-def _log_p_among(logits: Tensor, answers: Tensor, candidates: Sequence[Sequence[int]]) -> Tensor:
-    """Return the log-probability of each text's answer among its candidates, [text]. logits: [text, vocabulary]."""
+def _choice(logits: Tensor, answers: Tensor, candidates: Sequence[Sequence[int]]) -> Tensor:
+    """Measure each text's answer among its candidates, [text, measure] (CHOICE_MEASURES). logits: [text, token]."""
     width = max(map(len, candidates))
     padded = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in candidates], device=logits.device)
     lengths = torch.tensor([len(row) for row in candidates], device=logits.device)
     # padding repeats a token, which must not count twice
     is_padding = torch.arange(width, device=logits.device) >= lengths[:, None]
     among = logits.gather(1, padded).masked_fill(is_padding, -torch.inf)
-    return logits.gather(1, answers[:, None])[:, 0] - among.logsumexp(1)
+    of_answer = logits.gather(1, answers[:, None])[:, 0]
+    return torch.stack([of_answer - among.logsumexp(1), (of_answer >= among.amax(1)).float()], dim=1)
 
 
 def replacing(lm: LM, heads: Sequence[tuple[int, int]], values: Tensor) -> ApplyChanges:
