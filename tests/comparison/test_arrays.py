@@ -6,6 +6,7 @@ import xarray as xr
 
 import headatlas as ha
 from headatlas.errors import BadArgument
+from headatlas.results.variables import describe_variables
 
 
 def array(values: np.ndarray, **coords) -> xr.DataArray:
@@ -86,3 +87,28 @@ def test_bad_maps() -> None:
         ha.compare(a, a, draws=0)
     with pytest.raises(BadArgument, match="over is 'seed', expected a dimension with at least 2 labels"):
         ha.compare(a, over="seed")
+
+
+def test_agreement_about_layers_alone_is_not_significant() -> None:
+    """Two maps whose layers have the same means, and whose heads within layers are independent."""
+    generator = np.random.default_rng(0)
+    layers = 5 * generator.normal(size=(12, 1))
+    dims = ("layer", "head")
+    p = []
+    for _ in range(40):
+        a, b = (xr.DataArray(layers + generator.normal(size=(12, 8)), dims=dims) for _ in range(2))
+        compared = ha.compare(a, b, draws=99)
+        assert compared.spearman > 0.5
+        p.append(compared.p.item())
+    assert np.mean(np.array(p) < 0.05) <= 0.1
+    assert 0.3 < np.mean(p) < 0.7
+
+
+def test_always_and_any_are_compared_at_the_same_number_of_seeds_only() -> None:
+    ten, two = (
+        describe_variables(xr.Dataset({"any": (("layer", "head"), np.eye(4))}, {"seed": range(n)}))["any"]
+        for n in (10, 2)
+    )
+    assert ha.compare(ten, ten).spearman.item() == pytest.approx(1)
+    with pytest.raises(BadArgument, match="a is over 10 seeds and b over 2: always falls and any rises"):
+        ha.compare(ten, two)

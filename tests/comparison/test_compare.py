@@ -335,4 +335,4 @@ def test_repeats_of_results_by_map(capsys, tmp_path) -> None:
     rows = json.loads(headatlas(capsys, "compare", tmp_path, "--over", "seed", "--json")[1])
     assert [row["spearman"] for row in rows] == sorted(result.spearman.values)
     code, _, err = headatlas(capsys, "compare", tmp_path, "--over", "prompt")
-    assert (code, "--over is 'prompt', expected one of seed, half" in err) == (2, True)
+    assert (code, "--over is 'prompt', expected one of seed, refit" in err) == (2, True)

@@ -27,8 +27,8 @@ def compare(
     over: Annotated[
         str | None,
         typer.Option(
-            callback=check_one_of("seed", "half"),
-            help="seed or half: compare each map between its seeds, or between halves of its data.",
+            callback=check_one_of("seed", "refit"),
+            help="seed or refit: compare each map with itself, between its seeds or between refits of the probe.",
         ),
     ] = None,
     by: Annotated[

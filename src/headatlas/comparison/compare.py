@@ -45,7 +45,7 @@ def compare(
     Args:
         maps: atlases, their folders, results of methods, or results by method: every two of their maps are compared. Or
             two labelled arrays with the dimensions layer and head; other dimensions (task, seed, …) are broadcast.
-        over: 'seed' or 'half' to compare the repeats of each map over this dimension instead.
+        over: 'seed' or 'refit' to compare the repeats of each map over this dimension instead.
         by: 'kv-group' to compare all maps by KV group. By default, only maps with one score per KV group are, with the
             maximum and the mean of the group's heads in other maps.
         top: number of top heads to compare, at most half of the heads (default: 5 %).
@@ -94,6 +94,12 @@ def _compare_arrays(maps: Sequence[Any], top: int | None, draws: int, seed: int)
             dims = getattr(array, "dims", type(array).__name__)
             raise BadArgument(f"map {name} has dimensions {dims}, expected a labelled array with layer and head")
     a, b = maps
+    seeds = [m.attrs.get("seeds") for m in maps]
+    if None not in seeds and seeds[0] != seeds[1]:
+        raise BadArgument(
+            f"a is over {seeds[0]} seeds and b over {seeds[1]}: always falls and any rises with the number of seeds,"
+            " so only those of the same number can be compared"
+        )
     for dim in MAP:
         if a.sizes[dim] != b.sizes[dim]:
             raise BadArgument(f"a has {a.sizes[dim]} {dim}s and b has {b.sizes[dim]}: maps of different models?")

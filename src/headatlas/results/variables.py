@@ -11,6 +11,8 @@ import xarray as xr
 from headatlas.methods.method import Measure, Variable
 from headatlas.results.reliability import BY_HEAD, BY_SUBJECT, variable_name
 
+# Their attribute `seeds` is the number of seeds: only those of the same number can be compared.
+OVER_SEEDS = ("always", "any")
 COMMON: Mapping[str, Variable] = {
     "contribution": Variable(
         "contribution", "nats", "What a head adds to log P(target): above 0 it helps, below 0 it harms."
@@ -37,8 +39,12 @@ COMMON: Mapping[str, Variable] = {
     "selected": Variable("selected", "", "Whether the head is in the set that the test removes."),
     "gate": Variable("gate", "", "Fitted gate of a head: 0 is closed, 1 is open."),
     "nll": Variable("−log P", "nats", "Mean −log P(target) on held-out examples under the gates."),
-    "always": Variable("lowest over seeds", "", "Lowest score over seeds: high means that every seed agrees."),
-    "any": Variable("highest over seeds", "", "Highest score over seeds: high means that at least one seed found it."),
+    "always": Variable(
+        "lowest over seeds", "", "Lowest score over seeds: high means that all agree. It falls with their number."
+    ),
+    "any": Variable(
+        "highest over seeds", "", "Highest score over seeds: high in at least one of them. It rises with their number."
+    ),
     "chance": Variable("chance", "", "Highest score that chance explains."),
     "low": Variable("low", "", "Lower end of the interval of the score."),
     "high": Variable("high", "", "Upper end of the interval of the score."),
@@ -86,6 +92,8 @@ def describe_variables(
             units = "" if "measure" in values.dims else variable.units
             texts = {"long_name": variable.long_name, "units": units, "description": variable.description}
             values.attrs = {**texts, **values.attrs}
+        if name in OVER_SEEDS and "seed" in result.sizes:
+            values.attrs["seeds"] = result.sizes["seed"]
     return described
 
 

@@ -285,6 +285,10 @@ def combine(
         maps = [evaluate(half).assign_coords(task=names)[list(ROLES)].mean("seed") for half in half_groups]
         half_maps = xr.concat(maps, "half").assign_coords(half=["first", "second"])
         result = result.merge(half_maps.rename({role: f"{role}_half" for role in ROLES}))
+    result.share.attrs["description"] = (
+        f"Share of heads whose score is at least {ROLE_THRESHOLD}: lowest (always), highest (any) and mean over"
+        f" {result.sizes['seed']} seeds. Compare always and any at the same number of seeds only."
+    )
     return result
 
 
