@@ -386,7 +386,7 @@ class TestImport:
         code, out, _ = headatlas(capsys, "figures", tmp_path / "in", "--format", "png")
         assert "importance-probe.png" in out
         code, _, err = headatlas(capsys, "import", path, "--as", "importance", "--out", tmp_path / "in")
-        assert (code, "probe.nc is already" in err) == (2, True)
+        assert (code, "already has probe.nc" in err) == (2, True)
 
     def test_categories_and_gates(self, capsys, tmp_path) -> None:
         (tmp_path / "c.csv").write_text("category,layer,head\nKnowledge,2,1\nLinguistic,0,0\nKnowledge,0,0\n")

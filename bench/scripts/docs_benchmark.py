@@ -173,7 +173,7 @@ def main(*folders: str) -> None:
         "seeds": update_rows(earlier.get("seeds", []), seed_spread(merged), ("method",)),
         "functions": update_rows(earlier["functions"], functions, ("method",)),
         "real model": str(real[0].attrs["real"]) if real else earlier["real model"],
-        "real": tables.real(real[0]) if real else earlier["real"],
+        "real": tables.real_model_rows(real[0]) if real else earlier["real"],
     }
     if {"ablate", "gate", "maps"} <= set(result.contender.values.tolist()):
         save(quality_and_cost(result), FIGURES / "benchmark.png", "png", dpi=110)

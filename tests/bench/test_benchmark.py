@@ -464,7 +464,7 @@ class TestReal:
         result = benchmark(["random"], ["one"], atlas=tmp_path / "atlas", atlas_model=lm, out=tmp_path)
         assert result.real_subject.values.tolist() == ["math"]
         assert 0 < result.p.item() <= result.p_corrected.item() <= 1
-        (row,) = tables.real(result)
+        (row,) = tables.real_model_rows(result)
         assert row["method"] == "taylor"
         assert row["effect, top 5 % removed"] == pytest.approx(result.effect.item(), abs=1e-3)
         assert row["stability"] == pytest.approx(result.stability.item(), abs=1e-3)

@@ -13,7 +13,7 @@ from headatlas.comparison.compare import DEPTH, GROUP, MAXIMUM, MEAN, correlatio
 from headatlas.comparison.pairs import compare_all_pairs
 from headatlas.comparison.side_by_side import side_by_side
 from headatlas.errors import BadArgument, BadFile
-from headatlas.figures.agreement_matrix import plan_agreed
+from headatlas.figures.agreement_matrix import plan_comparison
 from headatlas.report.content import content
 from headatlas.results import store
 from tests.figures import synthetic
@@ -185,9 +185,9 @@ def test_maps_that_cannot_be_compared_have_no_numbers(maps) -> None:
         row = pair(result, a, b)
         assert all(np.isnan(row[name]) for name in ("spearman", "p", "shared", "auroc_ab", "auroc_ba"))
     assert np.isfinite(pair(result, "x: t0", "x: t3").spearman)
-    assert plan_agreed(result).rows == ["x: t0", "x: t3"]
+    assert plan_comparison(result).rows == ["x: t0", "x: t3"]
     with pytest.raises(BadArgument, match="no two maps in which heads differ"):
-        plan_agreed(ha.compare(table("x", np.stack([flat, flat])), draws=1))
+        plan_comparison(ha.compare(table("x", np.stack([flat, flat])), draws=1))
 
 
 def test_top_heads_are_at_most_half(maps) -> None:
@@ -274,7 +274,7 @@ def test_models_with_other_groups_are_not_compared(maps) -> None:
 def test_the_figure_and_the_page_have_its_numbers(maps) -> None:
     atlases = [table("one", maps[:2]), table("two", maps[3])]
     result = ha.compare(*atlases, draws=10)
-    plan = plan_agreed(result)
+    plan = plan_comparison(result)
     assert plan.rows == ["one: t0", "one: t1", "two: t0"]
     assert plan.borders == [2]
     assert plan.values[0, 2] == pair(result, "one: t0", "two: t0").spearman.item()

@@ -173,7 +173,7 @@ def test_scores_of_kv_heads_are_spread_to_heads_or_stand_for_groups(tmp_path) ->
     assert groups.heads.top(1)["head"].item().startswith("L")
     assert ".G" in groups.heads.top(1)["head"].item()
     spread = ha.import_scores(path, heads=HEADS, out=tmp_path / "in")
-    by_group = ha.open(tmp_path / "in").by("kv-group")["duo-attention"]
+    by_group = ha.open(tmp_path / "in").results_by("kv-group")["duo-attention"]
     np.testing.assert_array_equal(by_group.score[0], KV_VALUES)  # not summed over heads that it was spread to
     assert spread.attrs["n_kv_heads"] == KV_HEADS
     with pytest.raises(BadArgument, match="heads is 5, not a multiple of the 2 KV heads"):
@@ -453,6 +453,6 @@ def test_the_command_says_what_is_missing(capsys, tmp_path) -> None:
     code, out, _ = headatlas(capsys, "import", written(tmp_path / "duo", "duo-attention"), "--out", tmp_path / "kv")
     assert (code, "scores are of KV heads" in out) == (0, True)
     code, _, err = headatlas(capsys, "import", path, "--format", "ranked", "--out", tmp_path / "in")
-    assert (code, "scores.nc is already" in err) == (2, True)
+    assert (code, "already has scores.nc" in err) == (2, True)
     code, _, err = headatlas(capsys, "import", tmp_path, "--format", "ranked", "--out", tmp_path / "in")
     assert (code, "no such file" in err) == (2, True)

@@ -96,7 +96,7 @@ def traces(lm: LM) -> tuple[Any, ...]:
     hooks = sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in modules)
     own = [type(m).__name__ for m in modules if "forward" in vars(m)]
     learning = [p.requires_grad for p in lm.model.parameters()]
-    return hooks, own, learning, lm.model.config._attn_implementation, list(lm._batched), torch.is_grad_enabled()
+    return hooks, own, learning, lm.model.config._attn_implementation, list(lm._edit_batches), torch.is_grad_enabled()
 
 
 # --- what comes next

@@ -615,7 +615,10 @@ def test_no_network_and_nothing_cached(cache, no_index) -> None:
 
 @pytest.mark.parametrize(
     "how",
-    ["save_file({'a': torch.zeros(1000)}, aside / 'model.safetensors')", "(aside / 'x').write_bytes(bytes(2000))"],
+    [
+        "save_file({'a': torch.zeros(1000)}, temporary / 'model.safetensors')",
+        "(temporary / 'x').write_bytes(bytes(2000))",
+    ],
     ids=["safetensors", "plain"],
 )
 def test_a_full_disk_while_caching(cache, how) -> None:
@@ -628,7 +631,7 @@ from headatlas.models.cache import atomic_folder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    with atomic_folder(Path({str(cache)!r}) / "models" / "x") as aside:
+    with atomic_folder(Path({str(cache)!r}) / "models" / "x") as temporary:
         {how}
 except Exception as e:
     print(type(e).__name__, e)
@@ -654,8 +657,8 @@ def test_two_processes_that_build_the_same_thing(tmp_path) -> None:
 
 
 def test_a_crash_while_building_leaves_nothing(tmp_path) -> None:
-    with pytest.raises(KeyError), atomic_folder(tmp_path / "x") as aside:
-        (aside / "a").write_text("half")
+    with pytest.raises(KeyError), atomic_folder(tmp_path / "x") as temporary:
+        (temporary / "a").write_text("half")
         raise KeyError
     assert not files(tmp_path)
 

@@ -60,7 +60,7 @@ def test_heads_by_kv_group(made) -> None:
     assert row["head"] == f"L{layer}.G{group}"
     numbers = [by_hand[:, layer, group].mean(), by_hand[:, layer, group].min(), by_hand[:, layer, group].max()]
     assert [row["value"], row["low"], row["high"]] == pytest.approx(numbers)
-    grouped = atlas.by("kv-group")
+    grouped = atlas.results_by("kv-group")
     np.testing.assert_allclose(grouped["gate"]["always"].sel(task="math"), by_hand.min(0))
     np.testing.assert_allclose(grouped["gate"]["any"].sel(task="math"), by_hand.max(0))
     assert set(grouped["probe"].data_vars) == {"importance", "clears_control", "above_chance_importance"}
@@ -70,7 +70,7 @@ def test_heads_by_kv_group(made) -> None:
     np.testing.assert_array_equal(grouped["maps"].best_head, load(made / "maps.nc").score.max(("layer", "head")))
     assert "salient" not in grouped
     with pytest.raises(BadArgument, match="by is 'layer', expected kv-group"):
-        atlas.by("layer")
+        atlas.results_by("layer")
 
 
 def test_heads_at_chance_have_no_rank() -> None:

@@ -105,8 +105,8 @@ def _accuracies(lm: LM, function: str, circuit: Circuit) -> dict[str, Any]:
 def _measure_decoys(lm: LM, function: str, circuit: Circuit, functions: Sequence[str]) -> dict[str, Any]:
     """Measure decoys.
 
-    read: accuracy of a probe of one decoy for the answer, or for this function against another; the lowest of them.
-    decoy_effect: change of log P when all decoys are removed, of the function that changes most.
+    read: the lowest accuracy of the probes of single decoys, for the answer and for this function against each other.
+    decoy_effect: the largest change of log P of any function when all decoys are removed.
     """
     outputs = {f: _answer_outputs(lm, f) for f in functions}
     z, answers = outputs.pop(function)

@@ -48,7 +48,7 @@ def benchmark(
         ),
     ] = None,
     atlas_model: Annotated[
-        str | None, typer.Option(help="Name or folder of the atlas's model, if its name in the atlas is not enough.")
+        str | None, typer.Option(help="Name or folder of the atlas's model (default: the name that the atlas stores).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed for the prompts and for the methods.")] = 0,
     out: Annotated[
@@ -82,7 +82,7 @@ def benchmark(
     sections = {
         "Against planted heads": tables.benchmark(result),
         "Harder plantings, AUROC": tables.side_by_side(tables.plantings(result)),
-        f"Real model, without a known truth: {result.attrs.get('real', '')}": tables.real(result),
+        f"Real model, without a known truth: {result.attrs.get('real', '')}": tables.real_model_rows(result),
     }
     print_tables(sections, as_json, out / "benchmark.nc")
     if not as_json:

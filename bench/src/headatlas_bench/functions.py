@@ -174,7 +174,7 @@ def syntactic(draw: Draw) -> Batch:
     noun = _look_up(torch.stack([_ids(NOUNS), _ids(f"{n}s" for n in NOUNS)]), is_plural, nouns)
     prepositions = _look_up(_ids(PREPOSITIONS), draw.integers(len(PREPOSITIONS), 10))
     verb = draw.integers(len(VERBS), 10)
-    # One opens, many open.
+    # Verbs of singular nouns end in s.
     answer_verbs = _look_up(torch.stack([_ids(f"{v}s" for v in VERBS), _ids(VERBS)]), is_plural[:, :10], verb)
     return _pack_questions(
         draw, noun[:, :10], prepositions, noun[:, 10:], _look_up(_ids(VERBS), verb), "agree", answer_verbs

@@ -51,7 +51,7 @@ def plant_harm(model: LlamaForCausalLM, truth: Truth, seed: int, device: torch.d
         earlier = {h: s for h, s in scales.items() if h[0] < head[0]}
         _train_head(model, head, function_of_head[head], earlier, data, scales, min(steps, MAX_STEPS))
         margin = partial(
-            _value_scaled,
+            _value_when_scaled,
             partial(_margin, model, function_of_head[head], data),
             dict.fromkeys(function_of_head, 0.0),
             {head: 1.0},
@@ -62,7 +62,10 @@ def plant_harm(model: LlamaForCausalLM, truth: Truth, seed: int, device: torch.d
         own_scales = {h: scales[h] for h in circuit.harmful}
         if own_scales:
             log_p = partial(
-                _value_scaled, partial(_log_p, model, number, data), dict.fromkeys(function_of_head, 0.0), own_scales
+                _value_when_scaled,
+                partial(_log_p, model, number, data),
+                dict.fromkeys(function_of_head, 0.0),
+                own_scales,
             )
             times = _solve_falling(log_p, log_p(0.0) - TOTAL_COST)
             final |= {h: times * s for h, s in own_scales.items()}
@@ -166,7 +169,7 @@ def _log_p(model: LlamaForCausalLM, function: int, data: TrainingData, scales: S
     return float(log_p.gather(2, tokens[:, 1:, None])[..., 0][answers[:, 1:]].mean())
 
 
-def _value_scaled(value: Callable[[Scales], float], others: Scales, heads: Scales, times: float) -> float:
+def _value_when_scaled(value: Callable[[Scales], float], others: Scales, heads: Scales, times: float) -> float:
     """Return the value of the model with the scales of `heads` multiplied by `times`."""
     return value(others | {h: times * s for h, s in heads.items()})
 

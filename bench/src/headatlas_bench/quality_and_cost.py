@@ -77,7 +77,8 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED) -> Quality:
             panel = panels.setdefault(title, Panel(title, label, [], bool(noise)))
             panel.points.append(Point(name, x, mean, low, high))
     models = result.attrs.get("model", "")
-    text = f"Methods against planted heads · models {models} · 95 % bootstrap intervals · a backward pass counts as 2"
+    notes = "95 % bootstrap intervals · a backward pass counts as 2 forward passes"
+    text = f"Methods against planted heads · models {models} · {notes}"
     return Quality(text, list(panels.values()), palette_of(colours).lines)
 
 

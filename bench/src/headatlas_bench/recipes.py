@@ -78,7 +78,9 @@ class FunctionRecipe:
     def make(self, kinds: Collection[str], seed: int) -> Iterator[BenchmarkModel]:
         folder = find_model(self.source, self.device)
         if hash_folder(folder) != self.files_hash:
-            raise CannotDo(f"model {self.name!r} has other files here ({folder}) than where the work was planned")
+            raise CannotDo(
+                f"the files of model {self.name!r} in {folder} differ from those on the machine that planned the work"
+            )
         lm, truth = load(folder, self.device), read_truth(folder)
         # This fails if the truth names heads that the model does not have.
         head_mask(truth.background, lm.anatomy)

@@ -110,13 +110,13 @@ class Setup:
         return compute(methods()[name], self.lm, {**self.options.get(name, {}), **options}, preset=self.preset)
 
     def map(self, name: str, **options: Any) -> xr.DataArray:
-        """Run a method and return its first measure, not masked by tests; over seeds, if it has several."""
+        """Run a method and return its first measure, without masking by tests: [seed, …] if it fits several seeds."""
         measure = methods()[name].measures[0]
-        fitted = measure.repeats[0] if measure.repeats[1:] == ("seed",) else measure.name
-        return self.result(name, **options)[fitted]
+        variable = measure.repeats[0] if measure.repeats[1:] == ("seed",) else measure.name
+        return self.result(name, **options)[variable]
 
     def fits(self, name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Maps:
-        """Fit twice from different seeds. Returns the means over seeds."""
+        """Fit twice from different seeds, and return the two means over seeds."""
         first_fits = self.map(name, **first)
         n = first_fits.sizes["seed"]
         return first_fits.mean("seed"), self.map(name, **second, seeds=list(range(n, 2 * n))).mean("seed")
@@ -190,7 +190,7 @@ def contrast(setup: Setup, measurement: Measurement) -> Maps:
 
 
 def probe(setup: Setup, measurement: Measurement) -> Maps:
-    """Use every second main question. The test questions are the same: they do not affect the map."""
+    """Return maps of two halves of the main questions. Both have the same test questions, which do not affect a map."""
     folder = files("headatlas.tasks") / "data" / "stories"
     train, test = (json.loads((folder / f"{n}.json").read_text(encoding="utf-8")) for n in ("train", "test"))
     limit = None if measurement.examples is None else measurement.examples // 2
@@ -199,14 +199,14 @@ def probe(setup: Setup, measurement: Measurement) -> Maps:
 
 
 def maps(setup: Setup, measurement: Measurement) -> Maps:
-    """Use every second pair of each relation; the minimum number of pairs is halved."""
+    """Return maps of two halves of each relation's pairs, with half the usual minimum number of pairs."""
     parts = [[replace(r, pairs=r.pairs[half::2]) for r in load_relations()] for half in (0, 1)]
     first, second = (setup.map("maps", relations=part, min_pairs=15) for part in parts)
     return first, second
 
 
 def pattern(setup: Setup, measurement: Measurement) -> Maps:
-    """Use different random tokens."""
+    """Return maps of two sets of random tokens."""
     first, second = (setup.map("pattern", sequences=(measurement.examples or 8) // 2, seed=seed) for seed in (0, 1))
     return first, second
 

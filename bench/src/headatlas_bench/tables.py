@@ -27,9 +27,9 @@ def benchmark(result: xr.Dataset) -> list[dict[str, Any]]:
                 {
                     "method": name,
                     "truth": group,
-                    "AUROC": _rounded(scores.auroc_mean),
+                    "AUROC": _round(scores.auroc_mean),
                     "95 %": f"{float(scores.auroc_low):.3f} to {float(scores.auroc_high):.3f}",
-                    "average precision": _rounded(scores.average_precision_mean),
+                    "average precision": _round(scores.average_precision_mean),
                     "seconds": round(float(cost.seconds.mean()), 1),
                     "forward": round(float(cost.forward.mean())),
                     "backward": round(float(cost.backward.mean())),
@@ -57,11 +57,11 @@ def plantings(result: xr.Dataset) -> list[dict[str, Any]]:
                     "planting": planting,
                     "first": first,
                     "method": name,
-                    "AUROC": _rounded(scores.auroc_mean),
+                    "AUROC": _round(scores.auroc_mean),
                     "95 %": f"{float(scores.auroc_low):.3f} to {float(scores.auroc_high):.3f}",
-                    "marked": _rounded(scores.marked_mean),
-                    "own": _rounded(scores.own_mean),
-                    "graded": _rounded(scores.graded_mean),
+                    "marked": _round(scores.marked_mean),
+                    "own": _round(scores.own_mean),
+                    "graded": _round(scores.graded_mean),
                 }
             )
     return rows
@@ -78,7 +78,7 @@ def side_by_side(rows: list[dict[str, Any]], measure: str = "AUROC") -> list[dic
     ]
 
 
-def real(result: xr.Dataset) -> list[dict[str, Any]]:
+def real_model_rows(result: xr.Dataset) -> list[dict[str, Any]]:
     """Make a row per map of the real model."""
     if "real" not in result.dims:
         return []
@@ -89,17 +89,17 @@ def real(result: xr.Dataset) -> list[dict[str, Any]]:
             {
                 "method": str(scores.real_method.item()),
                 "subject": str(scores.real_subject.item()),
-                "agreement": _rounded(scores.agreement),
-                "stability": _rounded(scores.stability),
-                "effect, top 5 % removed": _rounded(scores.effect),
-                "random of the same layers": _rounded(scores.random_effect),
-                "p": _rounded(scores.p),
-                "p corrected": _rounded(scores.p_corrected),
-                "follows, top 5 % transferred": _rounded(scores.follows),
-                "random follows": _rounded(scores.random_follows),
-                "disturbs": _rounded(scores.disturbs),
-                "transfer p": _rounded(scores.transfer_p),
-                "transfer p corrected": _rounded(scores.transfer_p_corrected),
+                "agreement": _round(scores.agreement),
+                "stability": _round(scores.stability),
+                "effect, top 5 % removed": _round(scores.effect),
+                "random of the same layers": _round(scores.random_effect),
+                "p": _round(scores.p),
+                "p corrected": _round(scores.p_corrected),
+                "follows, top 5 % transferred": _round(scores.follows),
+                "random follows": _round(scores.random_follows),
+                "disturbs": _round(scores.disturbs),
+                "transfer p": _round(scores.transfer_p),
+                "transfer p corrected": _round(scores.transfer_p_corrected),
             }
         )
     return rows
@@ -122,5 +122,5 @@ def _mean(values: xr.DataArray) -> float | None:
     return None if np.isnan(values).all() else round(float(values.mean()), 3)
 
 
-def _rounded(value: xr.DataArray) -> float | None:
+def _round(value: xr.DataArray) -> float | None:
     return None if np.isnan(value) else round(float(value), 3)

@@ -63,7 +63,7 @@ def plant(
     device: str = "auto",
     progress: Progress = silent,
 ) -> Truth:
-    """Train a model with planted heads into the folder `out`, which `load` takes: weights, tokenizer and truth.json.
+    """Train a model with planted heads, and write its weights, tokenizer and truth.json to the folder `out`.
 
     seed: random seed for placement, weights and data. kv_heads: 8, or fewer for grouped-query attention. kind: plain,
     spare or joint (`circuits.py`). Takes minutes on an H200, a day on a CPU.
@@ -158,9 +158,9 @@ class Training:
         background = self._mask(truth.background)
         empty = self._mask([])
         # The background task has one set of heads and no others.
-        self.working_masks = _padded([*working_masks, [background]])
-        self.quiet = _padded([*quiet, [empty]])
-        self.failing_masks = _padded([*failing_masks, [empty]])
+        self.working_masks = _stack_choices([*working_masks, [background]])
+        self.quiet = _stack_choices([*quiet, [empty]])
+        self.failing_masks = _stack_choices([*failing_masks, [empty]])
         self.n_choices = torch.tensor([[*map(len, working_masks), 1], [*map(len, failing_masks), 1]], device=device)
         self.members = torch.stack([*(self._mask(c.heads) for c in circuits), background])  # [function, layer, head]
         self.shut_mask = self._mask([head for c in circuits for head in c.harmful])
@@ -187,7 +187,7 @@ class Training:
                 optimiser.step()
             schedule.step()
             if step % max(1, steps // 8) == 0:
-                worst = self._worst(loss, function_indices)
+                worst = self._worst_function(loss, function_indices)
                 log.info(
                     "step %d: loss %.4f (worst: %s), extra loss %.4f",
                     step,
@@ -259,12 +259,12 @@ class Training:
             mask[layer, head] = 1
         return mask
 
-    def _worst(self, loss: Tensor, function_indices: Tensor) -> str:
+    def _worst_function(self, loss: Tensor, function_indices: Tensor) -> str:
         losses = [float(loss.detach()[function_indices == i].mean()) for i in range(len(self.names))]
         return f"{self.names[max(range(len(losses)), key=losses.__getitem__)]} {max(losses):.3f}"
 
 
-def _padded(masks: list[list[Tensor]]) -> Tensor:
+def _stack_choices(masks: list[list[Tensor]]) -> Tensor:
     """Stack to [function, choice, layer, head]; functions with fewer choices repeat their first."""
     max_choices = max(map(len, masks))
     return torch.stack([torch.stack([*choices, *[choices[0]] * (max_choices - len(choices))]) for choices in masks])

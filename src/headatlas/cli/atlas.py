@@ -226,13 +226,13 @@ def figures(
     atlas = open_atlas(folder)
     target = out or folder / ("figures" if by is None else f"figures-{by}")
     written = write_figures(
-        atlas.by(by),
+        atlas.results_by(by),
         target,
         only=split_names(only),
         formats=split_names(formats) or [],
         palette=palette,
         style=style,
-        when=atlas.when,
+        when=atlas.completed_at,
         progress=bar,
     )
     for path in written:
@@ -305,7 +305,7 @@ def heads(
     from headatlas.results.atlas import by_unit, open_atlas
     from headatlas.results.reading import results_of
 
-    results = open_atlas(atlas).by(by) if atlas.is_dir() else by_unit(results_of("ATLAS", atlas), by)
+    results = open_atlas(atlas).results_by(by) if atlas.is_dir() else by_unit(results_of("ATLAS", atlas), by)
     if function:
         rows = tables.heads(results, function, top or 10, method)
         as_data = as_json or as_csv

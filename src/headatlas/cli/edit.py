@@ -97,7 +97,7 @@ def edit(
     """Write a checkpoint with heads removed, scaled or steered, which needs no HeadAtlas, and a card with the effect.
 
     The effect is measured on --tasks, or else on the built-in tasks of the atlas. Rows that a map of the atlas used are
-    never test rows. If too few others are left, a task of --tasks is an error, and a task of the atlas is left out.
+    not tested. If too few rows remain, a task of --tasks is an error; a task of the atlas is skipped.
     """
     heads = split_heads(remove) if remove is not None else []
     factors = split_scales(scale or ())

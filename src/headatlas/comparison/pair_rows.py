@@ -48,11 +48,11 @@ def same_maps_in_words(rows: Rows) -> Rows:
 
 
 def pairs_in_words(rows: Rows) -> Rows:
-    """Put rows of `pair_rows` into words."""
+    """Format rows of `pair_rows` for a table."""
     return [
         {"A": row["a"], "B": row["b"], "per": row["unit"]}
         | _numbers_in_words(row)
-        | {"AUROC A→B": _rounded(row["auroc_ab"]), "B→A": _rounded(row["auroc_ba"])}
+        | {"AUROC A→B": _round(row["auroc_ab"]), "B→A": _round(row["auroc_ba"])}
         for row in rows
     ]
 
@@ -60,7 +60,7 @@ def pairs_in_words(rows: Rows) -> Rows:
 def _numbers_in_words(row: dict[str, Any]) -> dict[str, Any]:
     correlated = row["spearman"] is not None
     return {
-        "spearman": _rounded(row["spearman"]),
+        "spearman": _round(row["spearman"]),
         "p, corrected": row["p_corrected"],
         "top shared": f"{row['shared']:.3g} of {row['top']}" if correlated else None,
         "by chance": f"{row['shared_by_chance']:.2g}" if correlated else None,
@@ -82,8 +82,8 @@ def repeats_in_words(rows: Rows, over: str) -> Rows:
             "map": row["chart"],
             "atlas": row["atlas"],
             plural(over): row["repeats"],
-            f"spearman between {plural(over)}": _rounded(row["spearman"]),
-            "of the whole map": _rounded(row["spearman_whole"]),
+            f"spearman between {plural(over)}": _round(row["spearman"]),
+            "of the whole map": _round(row["spearman_whole"]),
             "top shared": None if row["shared"] is None else f"{row['shared']:.3g} of {row['top']:.0f}",
         }
         for row in rows
@@ -95,7 +95,7 @@ def only_by_depth(rows: Rows) -> bool:
     return all(row["unit"] == DEPTH for row in rows)
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 

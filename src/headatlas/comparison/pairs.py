@@ -63,7 +63,7 @@ def _compare_block(
     size = top_size(n) if top is None else min(top, n // 2)
     ranks = [rankdata(maps, axis=1) for maps in (a, b)]
     constant = [np.ptp(r, axis=1) == 0 for r in ranks]
-    u, v = (_standardised(r, flat) for r, flat in zip(ranks, constant, strict=True))
+    u, v = (_standardise(r, flat) for r, flat in zip(ranks, constant, strict=True))
     tops = [top_weights(maps, size) for maps in (a, b)]
     spearman = u @ v.T
     shared = tops[0] @ tops[1].T
@@ -92,7 +92,7 @@ def _compare_block(
     return {name: (values, values.T) for name, values in symmetric.items()} | {"auroc": auroc}
 
 
-def _standardised(ranks: np.ndarray, constant: np.ndarray) -> np.ndarray:
+def _standardise(ranks: np.ndarray, constant: np.ndarray) -> np.ndarray:
     """Standardise ranks [map, head], so that the product of two maps is their correlation; constant maps become 0."""
     centred = ranks - ranks.mean(1, keepdims=True)
     length = np.linalg.norm(centred, axis=1, keepdims=True)

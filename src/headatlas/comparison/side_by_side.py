@@ -61,7 +61,7 @@ def check_one_size(maps: Results, origin: Mapping[str, str]) -> None:
 
 
 def named_results(atlases: Sequence[Any]) -> dict[str, Results]:
-    """Read results by the name of their atlas: its folder, the whole path if the name is taken, else a letter."""
+    """Read the results of each atlas, by a label: the name of its folder, or its path if that is taken, or a letter."""
     if not atlases:
         raise BadArgument("atlases is empty, expected at least one")
     named: dict[str, Results] = {}

@@ -155,7 +155,7 @@ class Request:
         if atlas is not None:
             identity = atlas.check_model(weights, name)
             selections = select_heads(atlas, self.sets)
-        remove = _with_selected(self.remove, selections, weights.anatomy)
+        remove = _merge_selected(self.remove, selections, weights.anatomy)
         edit = make_edit(weights.anatomy, remove, self.scale, self.steer)
         return Resolved(edit, selections, identity or {"fingerprint": weights.fingerprint()})
 
@@ -183,7 +183,7 @@ class Resolved:
     identity: dict[str, str]
 
 
-def _with_selected(remove: Heads, selections: Sequence[SelectedHeads], anatomy: Anatomy) -> Heads:
+def _merge_selected(remove: Heads, selections: Sequence[SelectedHeads], anatomy: Anatomy) -> Heads:
     """Return the heads that the user named, and those of sets."""
     if not selections:
         return remove

@@ -143,7 +143,7 @@ def scale_heads(weight: Tensor, site: Site, factors: Tensor, dtype: torch.dtype)
 
 
 def add_constants(weight: Tensor, bias: Tensor | None, site: Site, layer: int, edit: HeadEdit) -> Tensor:
-    """Return a layer's bias plus what the edit adds, in float64: [d_model]. weight: that before the edit."""
+    """Return a layer's bias plus what the edit adds, in float64: [d_model]. weight: W_O before the edit."""
     matrix = (weight if site.transposed else weight.T).unflatten(0, (site.n_heads, site.d_head))  # [head, d_head, d]
     total = torch.zeros(matrix.shape[-1], dtype=torch.float64) if bias is None else bias.cpu().double()
     for (i, head), vector in edit.steer.items():

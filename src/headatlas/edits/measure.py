@@ -112,7 +112,7 @@ def measure_controls(
     seed: int = 0,
     progress: Progress,
 ) -> dict[str, EditControl]:
-    """Measure each task before the edit, and compare the edit with the same done to random heads.
+    """Measure each task before the edit, and compare the edit with the same edit of random heads.
 
     Random heads are matched to removed ones; for other edits, they are of the same layers.
     """

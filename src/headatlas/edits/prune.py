@@ -52,12 +52,12 @@ def prune(source: Source, edit: HeadEdit) -> tuple[Source, Saved]:
     new = {name: tuple(tensor.shape) for name, tensor in bare.state_dict().items()}
     old = {name: tuple(tensor.shape) for name, tensor in source.bare.state_dict().items()}
     if set(new) != set(old):
-        raise _refused(source, f"{min(set(new) ^ set(old))} exists for some numbers of heads only")
+        raise _unsupported(source, f"{min(set(new) ^ set(old))} exists for some numbers of heads only")
     rewrites = dict(source.rewrites)
     for name in (name for name, shape in old.items() if new[name] != shape):
         layer, site = next(((i, s) for i, s in source.sites() if name.startswith(f"{s.attention}.")), (-1, None))
         if site is None:
-            raise _refused(source, f"{name} depends on the number of heads")
+            raise _unsupported(source, f"{name} depends on the number of heads")
         axis, indices = _remaining(source, name, site, dropped[layer], old[name], new[name])
         stored = source.stored(name)
         before = rewrites.get(stored)
@@ -87,9 +87,9 @@ def groups_to_drop(source: Source, edit: HeadEdit) -> dict[int, list[int]]:
     anatomy = source.anatomy
     if not anatomy.tested:
         reason = "other tensors may depend on the number of heads"
-        raise _refused(source, f"model_type {anatomy.family!r} is not a tested family, so {reason}")
+        raise _unsupported(source, f"model_type {anatomy.family!r} is not a tested family, so {reason}")
     if any(site.layout == "latent" for _, site in source.sites()):
-        raise _refused(source, "its heads have no separate keys and values, but share a latent vector")
+        raise _unsupported(source, "its heads have no separate keys and values, but share a latent vector")
     all_removed = (edit.gate == 0).unflatten(1, (anatomy.n_kv_heads, -1)).all(2)  # [layer, group]
     removed_groups = {layer: all_removed[layer].nonzero().flatten().tolist() for layer, _ in source.sites()}
     fewest = min(removed_groups, key=lambda layer: len(removed_groups[layer]))
@@ -97,9 +97,9 @@ def groups_to_drop(source: Source, edit: HeadEdit) -> dict[int, list[int]]:
     if n == 0:
         size = _group_size(source)
         meaning = f" ({size} heads that share keys and values)" if size > 1 else ""
-        raise _refused(source, f"every layer must lose a whole group{meaning}, but layer {fewest} loses none")
+        raise _unsupported(source, f"every layer must lose a whole group{meaning}, but layer {fewest} loses none")
     if n == anatomy.n_kv_heads:
-        raise _refused(source, "every layer would lose all of its heads")
+        raise _unsupported(source, "every layer would lose all of its heads")
     return {layer: groups[:n] for layer, groups in removed_groups.items()}
 
 
@@ -111,14 +111,14 @@ def _smaller(source: Source, n: int) -> tuple[PretrainedConfig, PreTrainedModel]
         bare = skeleton(config)
         smaller = find_anatomy(bare)
     except HeadAtlasError as e:
-        raise _refused(source, str(e)) from e
+        raise _unsupported(source, str(e)) from e
     except Exception as e:  # configurations raise errors of any type
         others = ", ".join(str(m) for m in range(1, anatomy.n_kv_heads) if _is_valid(source, anatomy.n_kv_heads - m))
         alternative = f"; {others} groups of every layer could be dropped" if others else ""
-        raise _refused(source, f"its configuration does not allow it ({one_line(e)}){alternative}") from e
+        raise _unsupported(source, f"its configuration does not allow it ({one_line(e)}){alternative}") from e
     groups = anatomy.n_kv_heads - n
     if (smaller.n_heads, smaller.n_kv_heads, smaller.d_head) != (groups * _group_size(source), groups, anatomy.d_head):
-        raise _refused(source, "its configuration has no size of heads, only their number")
+        raise _unsupported(source, "its configuration has no size of heads, only their number")
     return config, bare
 
 
@@ -157,7 +157,7 @@ def _remaining(
     module = source.bare.get_submodule(path)
     is_linear = isinstance(module, nn.Linear | Conv1D)
     if len(axes) != 1 or not (is_linear or len(old) > 1 or old[0] == site.n_heads):
-        raise _refused(source, f"{name} joins all heads of a layer")
+        raise _unsupported(source, f"{name} joins all heads of a layer")
     size = old[axes[0]]
     if path == site.value and site.layout == "blocks":
         # One matrix holds queries, keys and values, one after the other.
@@ -169,11 +169,11 @@ def _remaining(
     for start, length in parts:
         block, rest = divmod(length, site.n_kv_heads)
         if rest:
-            raise _refused(source, f"{name} cannot be cut into {site.n_kv_heads} groups")
+            raise _unsupported(source, f"{name} cannot be cut into {site.n_kv_heads} groups")
         groups = (g for g in range(site.n_kv_heads) if g not in dropped)
         indices += [start + g * block + i for g in groups for i in range(block)]
     if len(indices) != new[axes[0]]:
-        raise _refused(source, f"{name} would be {new[axes[0]]} wide, not {len(indices)}")
+        raise _unsupported(source, f"{name} would be {new[axes[0]]} wide, not {len(indices)}")
     return axes[0], indices
 
 
@@ -181,5 +181,5 @@ def _cut(make: Callable[[], Tensor], axis: int, indices: Tensor) -> Tensor:
     return make().index_select(axis, indices)
 
 
-def _refused(source: Source, why: str) -> CannotDo:
+def _unsupported(source: Source, why: str) -> CannotDo:
     return UnsupportedModel(f"cannot prune {type(source.bare).__name__}: {why}{ALTERNATIVE}")

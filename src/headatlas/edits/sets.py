@@ -54,12 +54,12 @@ def _select(atlas: Atlas, head_set: HeadSet) -> SelectedHeads:
         heads = _best_groups(head_set, score, groups)
         how = f"{head_set.end} {head_set.count:g} of the groups of every layer by {measure.name}"
     elif head_set.end:
-        heads = _ranked(head_set, score)
+        heads = _heads_by_score(head_set, score)
         how = f"{head_set.end} {head_set.count:g}{'%' * head_set.percent} by {measure.name}"
     elif not named:
         raise BadArgument(f"set is {head_set.text!r}, which names no subject: give one of {', '.join(subjects)}")
     else:
-        heads, how = _marked(head_set, result, maps.isel(chart=0), measure, score, outcome)
+        heads, how = _selected_heads(head_set, result, maps.isel(chart=0), measure, score, outcome)
     subject = subjects[0] if named else f"{', '.join(subjects)} (the mean)"
     if not heads:
         reason = f" ({outcome.text})" if outcome else ""
@@ -73,7 +73,7 @@ def _select(atlas: Atlas, head_set: HeadSet) -> SelectedHeads:
 
 
 def _resolve(head_set: HeadSet, charts: xr.Dataset) -> tuple[Measure, list[str], bool]:
-    """Return the measure, the subjects, and whether a single subject was named: 'math', or 'interfering, syntax'."""
+    """Return the measure and the subjects that words such as 'interfering, syntax' name, and whether they name one."""
     measures = {m.name: m for m in measures_of(head_set.method) if m.name in charts.measure.values}
     measure: Measure | None = None
     subject: str | None = None
@@ -115,7 +115,7 @@ def _measure_name(word: str, names: Sequence[str] | dict[str, Measure]) -> str |
 # --- heads of a set
 
 
-def _ranked(head_set: HeadSet, score: np.ndarray) -> list[tuple[int, int]]:
+def _heads_by_score(head_set: HeadSet, score: np.ndarray) -> list[tuple[int, int]]:
     """Return the heads with the highest scores above 0, or with the lowest scores."""
     n_heads = int(np.isfinite(score).sum())
     n = max(1, round(n_heads * head_set.count / 100)) if head_set.percent else int(head_set.count)
@@ -142,7 +142,7 @@ def _highest(values: np.ndarray, n: float) -> np.ndarray:
     return np.argsort(-values, kind="stable")[: int(n)]
 
 
-def _marked(
+def _selected_heads(
     head_set: HeadSet,
     result: xr.Dataset,
     chart: xr.Dataset,

@@ -18,13 +18,13 @@ class Local:
         self.worker = make()
 
     def start(self) -> tuple[Any, "Future[Result]"]:
-        return self.worker, _done(Result(__version__))
+        return self.worker, _completed_future(Result(__version__))
 
     def prepare(self, worker: Any) -> "Future[Result]":
-        return _done(Result())
+        return _completed_future(Result())
 
     def send(self, worker: Any, call: str, arguments: tuple[Any, ...]) -> "Future[Result]":
-        return _done(attempt(lambda: getattr(worker, call)(*arguments)))
+        return _completed_future(attempt(lambda: getattr(worker, call)(*arguments)))
 
     def stop(self, worker: Any) -> None:
         pass
@@ -34,8 +34,8 @@ class Local:
             close()
 
 
-def _done(result: Result) -> "Future[Result]":
-    """Return a future that has this result already."""
+def _completed_future(result: Result) -> "Future[Result]":
+    """Return a future that already has this result."""
     future: Future[Result] = Future()
     future.set_result(result)
     return future

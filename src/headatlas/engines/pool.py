@@ -82,11 +82,11 @@ def attempt(do: Callable[[], Any], where: str = "") -> Result:
         error = e
     # one failure of any kind must not end the other tasks
     except Exception as e:  # noqa: BLE001
-        error = _unexpected(e)
+        error = _unexpected_error(e)
     return Result(value, error, where, time.perf_counter() - start)
 
 
-def _unexpected(e: Exception) -> CannotDo:
+def _unexpected_error(e: Exception) -> CannotDo:
     error = CannotDo(f"unexpected {type(e).__name__}: {one_line(e)}")
     error.__cause__ = e
     return error
@@ -303,7 +303,7 @@ class Pool:
             return task, None
         # such as a result that cannot be pickled
         except Exception as e:  # noqa: BLE001
-            result = Result(error=_unexpected(e))
+            result = Result(error=_unexpected_error(e))
         self.idle.append(worker)
         return task, result
 

@@ -32,7 +32,7 @@ from headatlas.evidence.inference import detectable, interval
 from headatlas.evidence.matching import match
 from headatlas.evidence.replacing import generic_influence
 from headatlas.models.hooks import head_mask, hooked
-from headatlas.models.interventions import shares
+from headatlas.models.interventions import can_share
 from headatlas.models.lm import LM
 from headatlas.models.loading import load
 from headatlas.models.log_probs import batches
@@ -254,7 +254,7 @@ def log_p_moved(
     for y in dict.fromkeys(y for _, y in pairs):
         example, shared = replace(examples[y], target=examples[y].target[:1]), len(examples[y].prompt) - 1
         wide = max(2 * ROW, 2 * shared)  # not wider: attention looks over all of a row
-        together = max(1, min(wide, budget) - shared if shares(lm, example, shared) else budget // len(example))
+        together = max(1, min(wide, budget) - shared if can_share(lm, example, shared) else budget // len(example))
         texts = [(s, p) for p, (_, at) in enumerate(pairs) if at == y for s in range(len(sets))]
         for first in range(0, len(texts), together):
             places.append(texts[first : first + together])

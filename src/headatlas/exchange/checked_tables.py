@@ -124,7 +124,7 @@ def check_number(value: Any, where: str, what: str = "score") -> float:
 
 
 def check_index(value: Any, where: str, what: str, size: int | None) -> int:
-    """Return the number of a layer or head. size: how many the model has, if known."""
+    """Return the number of a layer or head. size: their number in the model, if known."""
     last = MAX_INDEX if size is None else size - 1
     if not _is_number(value) or not 0 <= value <= last or value != int(value):
         why = "" if size is None else f": there are {size} {what}s"
@@ -137,11 +137,11 @@ def _is_number(value: Any) -> bool:
 
 
 def place_scores(
-    entries: Iterable[Entry], file: Path, layers: int | None, heads: int | None, several: bool = False
+    entries: Iterable[Entry], file: Path, layers: int | None, heads: int | None, allow_lists: bool = False
 ) -> np.ndarray:
     """Arrange entries, in any order, as scores [repeat, layer, head]. Missing heads and missing repeats are NaN.
 
-    several: whether a head may have a list of scores.
+    allow_lists: whether a head may have a list of scores.
     """
     rows: dict[tuple[int, int], list[float]] = {}
     for entry in entries:
@@ -149,10 +149,10 @@ def place_scores(
         head = check_index(entry.head, entry.where, "head", heads)
         if (layer, head) in rows:
             raise BadFile(f"{entry.where}: layer {layer}, head {head} occurs twice")
-        if several and entry.values == []:
+        if allow_lists and entry.values == []:
             raise BadFile(f"{entry.where} has no score")
         values = [] if entry.values is None else [entry.values]
-        values = entry.values if several and isinstance(entry.values, list) else values
+        values = entry.values if allow_lists and isinstance(entry.values, list) else values
         rows[layer, head] = [check_number(v, entry.where) for v in values]
     if not any(rows.values()):
         raise BadFile(f"{file} has no scores")
@@ -173,10 +173,10 @@ def check_size(file: Path, repeats: int, layers: int, heads: int) -> None:
         raise BadFile(f"{file} would be {layers} layers × {heads} heads{times}: is one of them not an index?")
 
 
-def parse_square(value: Any, where: str, may_miss: bool = False) -> np.ndarray:
+def parse_square(value: Any, where: str, allow_missing: bool = False) -> np.ndarray:
     """Parse a list of layers, each a list with one number per head, as [layer, head].
 
-    may_miss: accept null and NaN as missing heads.
+    allow_missing: accept null and NaN as missing heads.
     """
     if not isinstance(value, list) or not value or not all(isinstance(row, list) and row for row in value):
         raise BadFile(f"{where} holds {brief(value)}, expected a list of layers, each a list of scores")
@@ -186,7 +186,7 @@ def parse_square(value: Any, where: str, may_miss: bool = False) -> np.ndarray:
     scores = np.full((len(value), len(value[0])), np.nan)
     for i, row in enumerate(value):
         for j, score in enumerate(row):
-            if not may_miss or (score is not None and score == score):
+            if not allow_missing or (score is not None and score == score):
                 scores[i, j] = check_number(score, f"{where}: layer {i}, head {j}")
     return scores
 
@@ -205,7 +205,7 @@ def check_same_shape(tables: Mapping[str, np.ndarray], file: Path, layers: int |
 
 
 def pad_tables(tables: Mapping[K, np.ndarray], like: Mapping[K, np.ndarray] | None = None) -> dict[K, np.ndarray]:
-    """Pad tables [layer, head] with NaN to the size of the largest. like: tables whose largest size to use instead."""
+    """Pad tables [layer, head] with NaN to the size of the largest. like: take the size from these tables."""
     sizes = [v.shape for v in (like or tables).values()]
     layers, heads = (max(size[i] for size in sizes) for i in (0, 1))
     return {

@@ -49,13 +49,13 @@ def tables_of_rows(rows: Sequence[Row], path: Path, options: ImportOptions) -> T
     if not groups:
         raise BadFile(f"{path} has no rows")
 
-    def placed(group: list[Row], columns: Sequence[str]) -> np.ndarray:
+    def place_group(group: list[Row], columns: Sequence[str]) -> np.ndarray:
         entries = (Entry(row.cell(LAYER), row.cell(HEAD), row.cell(columns), row.where) for row in group)
         return place_scores(entries, path, options.layers, heads)[0]
 
-    scores = {name: placed(group, SCORE) for name, group in groups.items()}
-    low = {name: placed(group, ("low",)) for name, group in groups.items() if _has(group, "low")}
-    high = {name: placed(group, ("high",)) for name, group in groups.items() if _has(group, "high")}
+    scores = {name: place_group(group, SCORE) for name, group in groups.items()}
+    low = {name: place_group(group, ("low",)) for name, group in groups.items() if _has(group, "low")}
+    high = {name: place_group(group, ("high",)) for name, group in groups.items() if _has(group, "high")}
     shape = pad_tables(scores)
     return Tables(shape, low=pad_tables(low, shape), high=pad_tables(high, shape), per_kv_head=per_kv_head)
 

@@ -129,22 +129,24 @@ def _dataset(tables: Tables, heads: int | None, fill: float | None, file: Path) 
     if duplicates := sorted({label for label in labels if labels.count(label) > 1}):
         raise BadFile(f"{file}: two tables are called {duplicates[0]!r}")
 
-    def stacked(parts: dict[str, np.ndarray]) -> np.ndarray:
+    def stack_by_name(parts: dict[str, np.ndarray]) -> np.ndarray:
         first = next(iter(parts.values()))
         return np.stack([parts.get(name, np.full(first.shape, np.nan)) for name in tables.scores])
 
-    scores = stacked(tables.scores)
+    scores = stack_by_name(tables.scores)
     dims = (TABLE.over, "layer", "head")
     variables: dict[str, Any] = {
         TABLE.name: (dims, scores if fill is None else np.where(np.isnan(scores), fill, scores))
     }
-    variables |= {end: (dims, stacked(part)) for end, part in (("low", tables.low), ("high", tables.high)) if part}
+    variables |= {
+        end: (dims, stack_by_name(part)) for end, part in (("low", tables.low), ("high", tables.high)) if part
+    }
     variables |= {name: (dims[1:], values) for name, values in tables.extra.items()}
     if tables.repeats:
         n_repeats = max(map(len, tables.repeats.values()))
         parts = {n: tables.repeats.get(n, tables.scores[n][None]) for n in tables.scores}
         padded = {n: _pad_repeats(part, n_repeats) for n, part in parts.items()}
-        variables["scores"] = ((dims[0], "repeat", *dims[1:]), stacked(padded))
+        variables["scores"] = ((dims[0], "repeat", *dims[1:]), stack_by_name(padded))
     result = xr.Dataset(variables, coords={TABLE.over: labels})
     result = _spread_kv_heads(result, heads, file) if tables.per_kv_head else result
     return result.assign_coords({dim: range(result.sizes[dim]) for dim in ("layer", "head")})
@@ -205,12 +207,12 @@ def save_new(result: xr.Dataset, folder: Path) -> Path:
     """Save an imported dataset under the name of its method; never overwrite another, nor mix models in a folder."""
     path = folder / f"{result.attrs['method']}.nc"
     if path.exists():
-        raise BadArgument(f"out is {str(folder)!r}, where {path.name} is already: give another folder")
+        raise BadArgument(f"out is {str(folder)!r}, which already has {path.name}: give another folder")
     for other in sorted(folder.glob("*.nc")):
         first, second = (_description(dataset) for dataset in (load(other), result))
         if first != second:
             raise BadArgument(
-                f"out is {str(folder)!r}, where {other.name} is {first}, not {second}: give another folder"
+                f"out is {str(folder)!r}, whose {other.name} holds {first}, not {second}: give another folder"
             )
     save(result, path)
     return path

@@ -44,7 +44,7 @@ class Layout:
     is_membership: bool = False
 
     @property
-    def several(self) -> bool:
+    def has_several_variables(self) -> bool:
         return len(self.variables) > 1
 
 
@@ -52,7 +52,8 @@ def layout_of(kind: str, method: str) -> Layout:
     """Return the layout of a kind, as declared by the measures of its method."""
     if kind == "categories":
         return Layout("category", ("member",), is_membership=True)
-    first, *_ = measures = measures_of(method)
+    measures = measures_of(method)
+    first = measures[0]
     names = tuple(measure.name for measure in measures if measure.over == first.over)
     return Layout(first.over, names, has_seeds=first.repeats == (first.name, "seed"))
 
@@ -63,11 +64,11 @@ def read_result(file: Path, kind: str, method: str, names: Sequence[str] | None 
     suffix = file.suffix.lower()
     if suffix == ".csv":
         header, *lines = read_csv(file)
-        maps = _of_rows([dict(zip(header, line, strict=True)) for line in lines], layout, file)
+        maps = _parse_rows([dict(zip(header, line, strict=True)) for line in lines], layout, file)
     elif suffix == ".json":
-        maps = _of_json(read_json(file), layout, file)
+        maps = _parse_json(read_json(file), layout, file)
     elif suffix == ".npy":
-        maps = _of_array(np.load(file, allow_pickle=False), layout, file, names)
+        maps = _parse_array(np.load(file, allow_pickle=False), layout, file, names)
     else:
         raise BadArgument(f"scores is {str(file)!r}, expected a file that ends in .csv, .json, .npy")
     return _dataset(maps, layout)
@@ -100,33 +101,37 @@ def _dataset(maps: Maps, layout: Layout) -> xr.Dataset:
     coords[layout.over] = subjects
     if not layout.has_seeds:
         return xr.Dataset({name: (dims, array[:, 0]) for name, array in values.items()}, coords=coords)
-    seeded = (layout.over, "seed", "layer", "head")
-    result = xr.Dataset({name: (seeded, array) for name, array in values.items()}, coords=coords)
+    dims_with_seed = (layout.over, "seed", "layer", "head")
+    result = xr.Dataset({name: (dims_with_seed, array) for name, array in values.items()}, coords=coords)
     first = result[layout.variables[0]]
     return result.assign_coords(seed=range(seeds[0])).assign(always=first.min("seed"), any=first.max("seed"))
 
 
-def _of_json(content: Any, layout: Layout, file: Path) -> Maps:
+def _parse_json(content: Any, layout: Layout, file: Path) -> Maps:
     if isinstance(content, list) and all(isinstance(row, dict) for row in content):
-        return _of_rows([{str(k).strip().lower(): v for k, v in row.items()} for row in content], layout, file)
+        return _parse_rows([{str(k).strip().lower(): v for k, v in row.items()} for row in content], layout, file)
     if not isinstance(content, Mapping) or not content:
         raise BadFile(f"{file} holds {brief(content)}, expected an object of maps by name, or a list of rows")
-    if not layout.several:
-        return {name: {layout.variables[0]: _seeded(v, layout, f"{file}: {name}")} for name, v in content.items()}
+    if not layout.has_several_variables:
+        return {
+            name: {layout.variables[0]: _parse_by_seed(v, layout, f"{file}: {name}")} for name, v in content.items()
+        }
     maps: Maps = {}
     for subject, variables in content.items():
         if not isinstance(variables, Mapping):
             expected = f"expected an object with {', '.join(layout.variables)}"
             raise BadFile(f"{file}: {subject} holds {brief(variables)}, {expected}")
         present = [name for name in layout.variables if name in variables]
-        maps[subject] = {name: _seeded(variables[name], layout, f"{file}: {subject}, {name}") for name in present}
+        maps[subject] = {
+            name: _parse_by_seed(variables[name], layout, f"{file}: {subject}, {name}") for name in present
+        }
     return maps
 
 
-def _seeded(value: Any, layout: Layout, where: str) -> np.ndarray:
-    """Parse a list of layers, or of seeds with such lists if the kind has seeds, as [seed, layer, head]."""
+def _parse_by_seed(value: Any, layout: Layout, where: str) -> np.ndarray:
+    """Parse a list of layers, or a list of such lists by seed if the kind has seeds, as [seed, layer, head]."""
     by_seed = layout.has_seeds and isinstance(value, list) and bool(value) and _is_table(value[0])
-    tables = [parse_square(table, where, may_miss=True) for table in (value if by_seed else [value])]
+    tables = [parse_square(table, where, allow_missing=True) for table in (value if by_seed else [value])]
     if len({table.shape for table in tables}) > 1:
         raise BadFile(f"{where} has seeds of different sizes")
     return np.stack(tables)
@@ -136,12 +141,12 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], list)
 
 
-def _of_array(values: np.ndarray, layout: Layout, file: Path, names: Sequence[str] | None) -> Maps:
+def _parse_array(values: np.ndarray, layout: Layout, file: Path, names: Sequence[str] | None) -> Maps:
     if values.dtype.kind not in "biuf":
         raise BadFile(f"{file} holds {values.dtype}, expected numbers")
     values = values.astype(np.float64)
     shapes = ["[name, layer, head]"]
-    if layout.several:
+    if layout.has_several_variables:
         shapes = [f"[{layout.over}, role, layer, head]", f"[{layout.over}, role, seed, layer, head]"]
     if values.ndim not in [shape.count(",") + 1 for shape in shapes]:
         raise BadFile(f"{file} has the shape {values.shape}, expected {' or '.join(shapes)}")
@@ -151,7 +156,7 @@ def _of_array(values: np.ndarray, layout: Layout, file: Path, names: Sequence[st
     subjects = list(names) if names else default
     if len(subjects) != len(values) or len(set(subjects)) != len(subjects):
         raise BadArgument(f"names has {len(set(subjects))} different names, but {file} has {len(values)}")
-    if not layout.several:
+    if not layout.has_several_variables:
         values = values[:, None]
     if values.ndim == 4:
         values = values[:, :, None]
@@ -164,7 +169,7 @@ def _of_array(values: np.ndarray, layout: Layout, file: Path, names: Sequence[st
     }
 
 
-def _of_rows(cells: list[dict[str, Any]], layout: Layout, file: Path) -> Maps:
+def _parse_rows(cells: list[dict[str, Any]], layout: Layout, file: Path) -> Maps:
     """Read maps from rows, one per head, with cells by column name."""
     if not cells:
         raise BadFile(f"{file} has no rows")
@@ -202,7 +207,7 @@ def _of_rows(cells: list[dict[str, Any]], layout: Layout, file: Path) -> Maps:
 
 def _value_columns(columns: Sequence[str], layout: Layout) -> dict[str, str]:
     """Return the column of each variable; a kind with one variable accepts several names for it."""
-    if layout.several:
+    if layout.has_several_variables:
         return {name: name for name in layout.variables if name in columns}
     column = next((name for name in (*layout.variables, *VALUES) if name in columns), None)
     return {} if column is None else {layout.variables[0]: column}

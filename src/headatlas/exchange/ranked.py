@@ -24,7 +24,7 @@ def recognises(source: Source) -> bool:
 
 
 def _is_ranking(content: Any) -> bool:
-    """Whether a list can only be a ranking: bare triples could also be layers of three heads."""
+    """Return whether a list must be a ranking: bare triples could also be layers of three heads."""
     first = content[0] if isinstance(content, list) and content else None
     if not isinstance(first, dict) or not first:
         return False
@@ -35,7 +35,7 @@ def _is_ranking(content: Any) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Tables:
-    """Read heads with a score each, in any order; or an object of such lists."""
+    """Read a list of heads with scores, in any order, or an object of such lists by name."""
     from headatlas.exchange.checked_tables import read_json, value_at_key
     from headatlas.exchange.head_rows import tables_of_rows
 

@@ -31,7 +31,7 @@ def read(path: Path, options: ImportOptions) -> Tables:
         if not match:
             raise BadFile(f"{path}: the key {brief(name)} is not a head, such as '12-5' for layer 12, head 5")
         entries.append(Entry(int(match[1]), int(match[2]), values, f"{path}: {name}"))
-    return average_repeats({"retrieval": place_scores(entries, path, options.layers, options.heads, several=True)})
+    return average_repeats({"retrieval": place_scores(entries, path, options.layers, options.heads, allow_lists=True)})
 
 
 FORMAT = Format("retrieval-head", read=read, recognises=recognises, result_name="retrieval-head")

@@ -85,10 +85,10 @@ def agreed(result: xr.Dataset, *, palette: str = PUBLISHED) -> Figure:
     result: what `ha.compare` returned.
     """
     check_dataset(result, "the pairs of ha.compare")
-    return draw(plan_agreed(result, palette))
+    return draw(plan_comparison(result, palette))
 
 
-def plan_agreed(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
+def plan_comparison(result: xr.Dataset, colours: str = PUBLISHED) -> Matrix:
     """Plan the matrix of a result of `ha.compare`: the maps that can be compared, by atlas."""
     if not {"a", "b", "chart", "spearman"} <= set(result.variables):
         raise missing_error(result, ("a", "b", "chart", "spearman"), "the pairs of ha.compare")

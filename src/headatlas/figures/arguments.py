@@ -32,7 +32,7 @@ def one_map(result: Any, variable: str | None) -> tuple[xr.Dataset, str]:
     result: a dataset, a DataArray, or anything that numpy turns into an array. variable: name of the map (default: the
     first that can be drawn).
     """
-    dataset = result if isinstance(result, xr.Dataset) else _labelled(result)
+    dataset = result if isinstance(result, xr.Dataset) else _as_dataset(result)
     maps = {
         str(n): v.mean("seed") if "seed" in v.dims else v
         for n, v in dataset.data_vars.items()
@@ -58,7 +58,7 @@ def _subject_dims() -> list[str]:
     return list(dict.fromkeys(m.over for method in methods().values() for m in method.measures))
 
 
-def _labelled(values: Any) -> xr.Dataset:
+def _as_dataset(values: Any) -> xr.Dataset:
     if not isinstance(values, xr.DataArray):
         try:
             array = np.asarray(values)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from headatlas.errors import check_choice
 from headatlas.figures.arguments import check_dataset, missing_error
 from headatlas.figures.figure_names import MARKED, PUBLISHED, STYLES
-from headatlas.figures.picture import Maps, Picture, of_each
+from headatlas.figures.picture import Maps, Picture, picture_per_result
 from headatlas.figures.style import axes_at, heading, styled, ticks, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods._chance import members_above_chance, stored_members
@@ -30,7 +30,7 @@ CAPTION = (
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     """Yield the figure of every result with categories."""
-    return of_each("categories", maps, has_categories, category_map, CAPTION)
+    return picture_per_result("categories", maps, has_categories, category_map, CAPTION)
 
 
 def has_categories(result: xr.Dataset) -> bool:
@@ -82,7 +82,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
     several_colours = [*used.several, *[used.several[-1]] * len(names)][: len(several)]
     count = member.sum(0)
     classes_of = np.where(count == 0, len(classes) - 1, np.where(count == 1, member.argmax(0), len(names) + count - 2))
-    absent = _absent(result)
+    absent = _without_scores(result)
     classes_of[absent] = -1
     panels = [("All Categories", classes_of)]
     for i, name in enumerate(names):
@@ -103,7 +103,7 @@ def plan(result: xr.Dataset, colours: str = PUBLISHED, style: str = MARKED) -> C
     )
 
 
-def _absent(result: xr.Dataset) -> np.ndarray:
+def _without_scores(result: xr.Dataset) -> np.ndarray:
     """Return which heads [layer, head] have no score at all, as in layers without heads."""
     scored = [v for v in result.data_vars.values() if v.dtype.kind == "f" and {"layer", "head"} <= set(v.dims)]
     if not scored:
@@ -121,7 +121,13 @@ def draw(plan: CategoryMap) -> Figure:
     height = width * float(np.clip(n_heads / n_layers, 0.6, 1.3))
     across = min(len(plan.panels), MAX_PANELS_PER_ROW)
     rows = -(-len(plan.panels) // across)
-    gap_x, gap_y, left, top, bottom, key = 0.32, 0.62, 0.55, 0.58, 0.45, 1.3
+    # all in inches
+    gap_x = 0.32
+    gap_y = 0.62
+    left = 0.55
+    top = 0.58
+    bottom = 0.45
+    key = 1.3
     total_w = left + across * (width + gap_x) + key
     total_h = bottom + rows * (height + gap_y) - gap_y + top
     figure = Figure(figsize=(total_w, total_h))

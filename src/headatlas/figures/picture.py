@@ -23,7 +23,7 @@ class Picture:
     methods: list[str]
 
 
-def of_each(
+def picture_per_result(
     name: str,
     maps: Maps,
     fits: Callable[[xr.Dataset], bool],

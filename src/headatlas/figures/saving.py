@@ -51,8 +51,8 @@ def write_picture(
 ) -> None:
     """Draw one figure into a folder. maps: all results. when: date of each method, for the caption."""
     write_formats(picture.draw(), folder, picture.name, formats)
-    with atomic_file(files_of(picture, folder, formats)[-1]) as aside:
-        aside.write_text(caption(picture, maps, when), encoding="utf-8")
+    with atomic_file(files_of(picture, folder, formats)[-1]) as temporary:
+        temporary.write_text(caption(picture, maps, when), encoding="utf-8")
 
 
 def write_formats(figure: Figure, folder: Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -60,8 +60,8 @@ def write_formats(figure: Figure, folder: Path, name: str, formats: Sequence[str
     checked = check_formats(formats)
     paths = [folder / f"{name}.{form}" for form in checked]
     for path, form in zip(paths, checked, strict=True):
-        with atomic_file(path) as aside:
-            save(figure, aside, form)
+        with atomic_file(path) as temporary:
+            save(figure, temporary, form)
     return paths
 
 
@@ -69,13 +69,13 @@ def write_card(card: Card, path: Path) -> None:
     """Draw a head card into a file in the format of its suffix."""
     (form,) = check_formats([path.suffix.removeprefix(".") or "none"])
     figure = draw_card(card)
-    with atomic_file(path) as aside:
-        save(figure, aside, form)
+    with atomic_file(path) as temporary:
+        save(figure, temporary, form)
 
 
 def write_agreement(result: xr.Dataset, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw a result of `ha.compare`, as a file per format and a caption."""
     paths = write_formats(agreed(result), folder, "agreement", formats)
-    with atomic_file(folder / "agreement.txt") as aside:
-        aside.write_text(f"{CAPTION_OF_COMPARISON}\n", encoding="utf-8")
+    with atomic_file(folder / "agreement.txt") as temporary:
+        temporary.write_text(f"{CAPTION_OF_COMPARISON}\n", encoding="utf-8")
     return paths

@@ -11,7 +11,7 @@ from headatlas.figures.arguments import check_dataset
 from headatlas.figures.colour_scale import neat_step
 from headatlas.figures.figure_names import PUBLISHED
 from headatlas.figures.matrix import Matrix, draw
-from headatlas.figures.picture import Maps, Picture, of_each
+from headatlas.figures.picture import Maps, Picture, picture_per_result
 from headatlas.figures.style import palette as palette_of
 from headatlas.results.about import describe_result
 from headatlas.results.changes import change_matrix
@@ -25,7 +25,7 @@ CAPTION = (
 
 def pictures(maps: Maps, charts: xr.Dataset) -> Iterator[Picture]:
     """Yield the figure of every result with such changes."""
-    return of_each("specialisation-{method}", maps, has_changes, specialisation, CAPTION)
+    return picture_per_result("specialisation-{method}", maps, has_changes, specialisation, CAPTION)
 
 
 def has_changes(result: xr.Dataset) -> bool:

@@ -46,7 +46,7 @@ def record(lm: LM, maps: Mapping[str, Any], prompts: Sequence[Mapping[str, str]]
         def store(kind: str, question: Question, *where: int, number: int = number) -> Any:
             heads = " ".join(f"{layer}.{head}.{scale:g}" for layer, head, scale in question.heads)
             key = "|".join([kind, str(number), heads, *map(str, where)])
-            answers[key] = _last(live, kind, question)
+            answers[key] = _final_answer(live, kind, question)
             return answers[key]
 
         for kind in ("next", "direct", "slope", "continuation", "script"):
@@ -66,7 +66,7 @@ def record(lm: LM, maps: Mapping[str, Any], prompts: Sequence[Mapping[str, str]]
     return live_tab(lm, prompts, answers)
 
 
-def _last(live: Live, kind: str, question: Question) -> Any:
+def _final_answer(live: Live, kind: str, question: Question) -> Any:
     *_, last = live.kinds[kind](question)
     return last["result"]
 

@@ -10,7 +10,7 @@ AT_CHANCE = "at chance"
 NO_HEAD_ABOVE = "no head above chance"
 
 
-def _declared(result: xr.Dataset, variable: str) -> Measure:
+def _measure_of(result: xr.Dataset, variable: str) -> Measure:
     """Return the measure with the name of a variable. Other variables use the `above` flag of the first measure."""
     measures = measures_of(str(result.attrs.get("method")))
     undeclared = Measure(variable, "", above=measures[0].above if measures else "")
@@ -22,7 +22,7 @@ def chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
 
     None if the measure has no chance level; NaN for subjects without one.
     """
-    name = _declared(result, measure).chance
+    name = _measure_of(result, measure).chance
     if name not in result or measure not in result or not set(result[name].dims) <= set(result[measure].dims):
         return None
     level = result[name]
@@ -39,12 +39,12 @@ def at_chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
         return None
     score = result[measure]
     level = chance(result, measure)
-    above = _declared(result, measure).above
+    above = _measure_of(result, measure).above
     # maps by key-value group have a flag for groups
     if f"above_chance_{measure}" in result:
         flag = ~result[f"above_chance_{measure}"].astype(bool)
     elif above in result:
-        flag = ~_above(result, above)
+        flag = ~_above_chance(result, above)
     elif level is not None:
         flag = abs(score) <= level
     else:
@@ -54,7 +54,7 @@ def at_chance(result: xr.Dataset, measure: str) -> xr.DataArray | None:
     return (flag & score.notnull()).transpose(*score.dims)
 
 
-def _above(result: xr.Dataset, above: str) -> xr.DataArray:
+def _above_chance(result: xr.Dataset, above: str) -> xr.DataArray:
     """Return which heads are above chance: bool, over the dimensions of the flag, or over those of the tested heads."""
     flag = result[above].astype(bool)
     tested_heads = result.get("selected", xr.DataArray(True))

@@ -47,15 +47,15 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         for partial in target.parent.glob(".partial-*"):
             if time.time() - partial.stat().st_mtime > _MAX_BUILD_SECONDS:
                 shutil.rmtree(partial, ignore_errors=True)
-        aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
     except OSError as e:
         raise CannotDo(
             f"cannot write to the cache folder {target.parent}: {e.strerror}; choose another with HEADATLAS_CACHE"
         ) from e
     try:
-        yield aside
+        yield temporary
         try:
-            aside.rename(target)
+            temporary.rename(target)
         except OSError:
             # another process may have built the same folder first, which is just as good
             if not target.is_dir():
@@ -67,4 +67,4 @@ def atomic_folder(target: Path) -> Iterator[Path]:
             ) from e
         raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -53,10 +53,10 @@ def delete_cached(name: str) -> list[dict[str, Any]]:
     for row in matches:
         folder = Path(row["folder"])
         try:
-            aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+            temporary = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
             # renamed first, because every folder in the cache must be complete
-            folder.rename(aside / folder.name)
-            shutil.rmtree(aside)
+            folder.rename(temporary / folder.name)
+            shutil.rmtree(temporary)
         except OSError as e:
             raise CannotDo(f"cannot delete {folder}: {one_line(e)}") from e
     return matches

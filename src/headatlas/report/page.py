@@ -44,9 +44,9 @@ def write_report(
     for these maps.
     """
     text = page(maps, info, pending or {}, tab, compared)
-    with atomic_file(path) as aside:
+    with atomic_file(path) as temporary:
         # Names of folders may not be UTF-8.
-        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def page(

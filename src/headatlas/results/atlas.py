@@ -95,14 +95,14 @@ class Atlas(Mapping[str, xr.Dataset]):
         if function is not None and not isinstance(function, str):
             raise BadArgument(f"function is {brief(function)}, expected the name of a function, relation or task")
         check_count("top", top, 1)
-        return pd.DataFrame(tables.heads(self.by(by), function or "", top, method))
+        return pd.DataFrame(tables.heads(self.results_by(by), function or "", top, method))
 
-    def by(self, unit: str | None) -> dict[str, xr.Dataset]:
+    def results_by(self, unit: str | None) -> dict[str, xr.Dataset]:
         """Return all results; with unit 'kv-group', summed per key-value group, without those that cannot be."""
         return by_unit(self.results, unit, self.info["model"].get("n_kv_heads"))
 
     @property
-    def when(self) -> dict[str, str]:
+    def completed_at(self) -> dict[str, str]:
         """The time at which each method was completed, in ISO format."""
         return {name: m["time"] for name, m in self.info["methods"].items() if "time" in m}
 
@@ -182,10 +182,10 @@ def _read_index(path: Path) -> dict[str, Any]:
     info = read_json(path)
     for part in ("model", "run", "methods"):
         if not isinstance(info.get(part), dict):
-            raise BadFile(f"{path} lacks {part}: not an atlas of this version")
+            raise BadFile(f"{path} lacks {part}: it is not an atlas of this version of HeadAtlas")
     types = {"name": str, "n_layers": int, "n_heads": int}
     model_complete = all(isinstance(info["model"].get(key), kind) for key, kind in types.items())
     methods_complete = all(isinstance(m, dict) and "complete" in m for m in info["methods"].values())
     if not model_complete or not methods_complete:
-        raise BadFile(f"{path} has another layout than the atlases of this version")
+        raise BadFile(f"{path} is not an atlas of this version of HeadAtlas: run it again")
     return info

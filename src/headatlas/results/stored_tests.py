@@ -105,8 +105,8 @@ def _summary(test: xr.Dataset, others: list[str]) -> dict[str, tuple[tuple[str, 
     by_replacement = {name: test[name].sel(measure="log_p") for name in ("beyond_random", "low", "high")}
     by_share = {"curve_heads": test.curve_heads, "curve": test.curve_effect.sel(measure="log_p")}
     other_effect = test.other_effect.sel(measure="log_p").values
-    of_others = dict(zip(test.other_subject.values.tolist(), other_effect.tolist(), strict=True))
-    changes = np.array([of_others.get(name, np.nan) for name in others], float)
+    change_by_subject = dict(zip(test.other_subject.values.tolist(), other_effect.tolist(), strict=True))
+    changes = np.array([change_by_subject.get(name, np.nan) for name in others], float)
     summary: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     summary |= {name: ((), np.array(value, dtype=object)) for name, value in texts.items()}
     summary |= {name: ((), np.array(float(value))) for name, value in numbers.items()}

@@ -198,17 +198,17 @@ def heads(maps: Maps, subject: str, top: int, method: str | None = None) -> list
         raise BadArgument(f"method is {method!r}, expected one of those with {matching[0]!r}: {', '.join(choices)}")
     if method is not None:
         is_about_it &= charts.method.values == method
-    return _ranked(maps, charts.isel(chart=np.flatnonzero(is_about_it)), top)
+    return _top_head_rows(maps, charts.isel(chart=np.flatnonzero(is_about_it)), top)
 
 
 def all_heads(maps: Maps, top: int) -> list[dict[str, Any]]:
     """Rank the top heads of every chart."""
     charts = stack_maps(maps)
     singles = [charts.isel(chart=[i]) for i in range(charts.sizes["chart"])]
-    return [{"subject": chart.subject.values[0]} | row for chart in singles for row in _ranked(maps, chart, top)]
+    return [{"subject": chart.subject.values[0]} | row for chart in singles for row in _top_head_rows(maps, chart, top)]
 
 
-def _ranked(maps: Maps, charts: xr.Dataset, top: int) -> list[dict[str, Any]]:
+def _top_head_rows(maps: Maps, charts: xr.Dataset, top: int) -> list[dict[str, Any]]:
     """Make a row for each of the top heads of each chart."""
     ranks = head_ranks(charts)
     rows = []

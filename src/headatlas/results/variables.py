@@ -17,7 +17,7 @@ COMMON: Mapping[str, Variable] = {
     "contribution": Variable(
         "contribution", "nats", "What a head adds to log P(target): above 0 it helps, below 0 it harms."
     ),
-    "importance": Variable("importance", "", "Mean absolute size of what a head does; 0 means nothing."),
+    "importance": Variable("importance", "", "Mean absolute size of the head's contribution; 0 means none."),
     "score": Variable("score", "", "How strongly a head does what the subject names; higher means more."),
     "effect": Variable("change", "nats", "Change that the intervention causes; below 0 the model gets worse."),
     "random_effect": Variable(
@@ -83,7 +83,7 @@ def describe_variables(
     that a variable already has are kept.
     """
     of_measures = {m.name: Variable(m.label or m.name.replace("_", " "), m.units, m.meaning) for m in measures}
-    meanings = {**COMMON, **of_measures, **_of_reliability(measures), **(variables or {})}
+    meanings = {**COMMON, **of_measures, **_reliability_variables(measures), **(variables or {})}
     described = result.copy()
     for name, values in described.data_vars.items():
         if name in meanings:
@@ -97,7 +97,7 @@ def describe_variables(
     return described
 
 
-def _of_reliability(measures: Sequence[Measure]) -> dict[str, Variable]:
+def _reliability_variables(measures: Sequence[Measure]) -> dict[str, Variable]:
     """Describe the variables with the reliability of each measure."""
     described = {}
     for measure in measures:

@@ -35,14 +35,14 @@ class Manifest:
         self.results: dict[str, xr.Dataset] = {}
         self.tests: xr.Dataset | None = None
         self.hashes: dict[str, str] = {}
-        # damaged tests are made again if the run is to test
+        # a damaged file of tests is ignored: a run with tests writes a new one
         with suppress(BadFile):
             self.tests = load_tests(folder)
         if self.tests is not None:
             self.hashes[TESTS] = sha256(folder / f"{TESTS}.nc")
         self.to_do = {name: plan for name, plan in planned.possible.items() if plan.state(folder) != "done"}
         for name in complete_methods(folder):
-            # a damaged file is no error if it will be written again
+            # a damaged file is an error only if the run does not write it again
             with suppress(*([BadFile] if name in self.to_do else [])):
                 self._keep(name, load_result(folder / f"{name}.nc"))
         self.info: dict[str, Any] = {

@@ -118,7 +118,7 @@ def plan_tests(
         m for name, work in planned.items() for m in _maps(name, results[name], work.subjects, settings["max_subjects"])
     ]
     tests = [_test_of(tested, planned[tested.method], results[tested.method].attrs["key"], settings) for tested in maps]
-    stored = _stored(earlier, results)
+    stored = _stored_tests(earlier, results)
     new = [test for test in tests if test.labels.test_key not in stored]
     if not new:
         return None
@@ -181,7 +181,7 @@ def _test_of(tested: MapToTest, work: Work, map_key: str, settings: Mapping[str,
     return PlannedTest(labels, arguments)
 
 
-def _stored(
+def _stored_tests(
     tests: xr.Dataset | None, results: Mapping[str, xr.Dataset]
 ) -> dict[str, tuple[TestLabels, tuple[np.ndarray, ...]]]:
     """Return the labels and arrays of stored tests by key, without those of maps that are not the same any more."""

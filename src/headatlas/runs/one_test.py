@@ -85,7 +85,7 @@ def test(
     """
     settings = _Settings(claim, others, prompts, draws, everywhere, seed, batch_tokens, progress)
     lm = model if isinstance(model, LM) else load(model, device, dtype)
-    used = UsedRows() if atlas is None else _rows_of(lm, _opened(atlas))
+    used = UsedRows() if atlas is None else _rows_used_by(lm, _open_atlas(atlas))
     ranking: Heads = []
     if isinstance(heads, xr.DataArray) and heads.dtype != bool:
         top = number_of_heads(lm.n_layers * lm.n_heads) if top is None else top
@@ -131,7 +131,7 @@ def _run(
     rows = None if used.unknown else used.all
     fresh = load_prompts(lm, task, rows, settings.prompts, seed=settings.seed)
     if settings.others:
-        others = dict(_named(settings.others))
+        others = dict(_name_tasks(settings.others))
     compared = {name: what for name, what in (others or _BUILT_IN).items() if name != fresh.subject}
     surveyed = survey_of(lm, {fresh.subject: task} | compared, settings.batch_tokens)
     removal = Removal(lm, surveyed, settings.everywhere, settings.batch_tokens)
@@ -173,7 +173,7 @@ def _with_shots(lm: LM, task: Any, used: UsedRows) -> Any:
     return replace(loaded, shots=used.shots(loaded))
 
 
-def _named(tasks: Any) -> Iterator[tuple[str, Any]]:
+def _name_tasks(tasks: Any) -> Iterator[tuple[str, Any]]:
     """Yield tasks with their names; the name of a built-in task stands for the task."""
     for i, (name, task) in enumerate(list_tasks("others", tasks)):
         own_name = str(task) if isinstance(task, str | Path) else getattr(task, "name", f"other {i + 1}")
@@ -206,23 +206,23 @@ def map_test(
     """Test the top heads of a map in an atlas; the arguments are those of `test`.
 
     Args:
-        method, subject, measure: of the map (default: the measure that the method claims something of, or its first).
+        method, subject, measure: which map (default measure: the one with a claim, or the method's first).
         task: what to test it on (default: the built-in task, relation or function of the subject's name).
-        claim: (default: what the measure claims, or 'needed').
+        claim: 'needed' or 'harmful' (default: the claim of the measure, or 'needed').
     """
-    chosen = find_map(_opened(atlas), method, subject, measure)
-    settings = _Settings(claim or chosen.claim, others, prompts, draws, everywhere, seed, batch_tokens, progress)
-    task = _task_of(subject) if task is None else task
+    head_map = find_map(_open_atlas(atlas), method, subject, measure)
+    settings = _Settings(claim or head_map.claim, others, prompts, draws, everywhere, seed, batch_tokens, progress)
+    task = _default_task(subject) if task is None else task
     lm = model if isinstance(model, LM) else load(model, device, dtype)
-    used = _rows_of(lm, _opened(atlas), method, subject)
-    above = np.where(chosen.score > 0, chosen.score, np.nan)
+    used = _rows_used_by(lm, _open_atlas(atlas), method, subject)
+    above = np.where(head_map.score > 0, head_map.score, np.nan)
     n_above = int(np.isfinite(above).sum())
     if top is None:
-        top = min(number_of_heads(int(np.isfinite(chosen.score).sum())), n_above)
+        top = min(number_of_heads(int(np.isfinite(head_map.score).sum())), n_above)
     else:
         check_count("top", top, 1, n_above, f"{n_above} heads of this map have a score above 0")
     ranking = top_heads(above, min(n_above, round(top * max(CURVE_SHARES))))
-    same_map = {name: name for name in chosen.subjects if _has_prompts(name)}
+    same_map = {name: name for name in head_map.subjects if _has_prompts(name)}
     return _run(lm, ranking[:top], ranking, task, used, choose_others(subject, same_map), settings)
 
 
@@ -252,11 +252,11 @@ def find_map(atlas: Atlas, method: str, subject: str, measure: str | None = None
     return AtlasMap(score, measures[measure].claim or "needed", subjects)
 
 
-def _opened(atlas: Atlas | str | Path) -> Atlas:
+def _open_atlas(atlas: Atlas | str | Path) -> Atlas:
     return atlas if isinstance(atlas, Atlas) else open_atlas(atlas, "atlas")
 
 
-def _rows_of(lm: LM, atlas: Atlas, method: str = "", subject: str = "") -> UsedRows:
+def _rows_used_by(lm: LM, atlas: Atlas, method: str = "", subject: str = "") -> UsedRows:
     """Return the rows that the maps of an atlas of this model used."""
     atlas.check_model(lm.weights, lm.name)
     return rows_of_atlas(atlas, [method.replace("-", "_")] if method else (), [subject] if subject else ())
@@ -266,7 +266,7 @@ def _has_prompts(subject: str) -> bool:
     return subject in BUILT_IN or subject in FUNCTIONS or subject in relation_names()
 
 
-def _task_of(subject: str) -> str:
+def _default_task(subject: str) -> str:
     """Return the task of a subject's name."""
     if not _has_prompts(subject):
         raise BadArgument(

@@ -100,8 +100,8 @@ class Judge:
         if self.folder is None:
             return
         try:
-            with atomic_file(self.folder / f"{key}.txt") as aside:
-                aside.write_text(reply, encoding="utf-8")
+            with atomic_file(self.folder / f"{key}.txt") as temporary:
+                temporary.write_text(reply, encoding="utf-8")
         except CannotDo as e:
             log.warning("judge: %s; its replies are not cached on disk", e)
             self.folder = None

@@ -167,14 +167,16 @@ def _span(lm: LM, template: bool, prompt: str, ids: Sequence[int], first: int, l
     """Return start and end of the tokens of prompt[first:last], those across its borders included."""
     if not lm.tokenizer.is_fast:  # no character offsets
         before, until = (_encode(lm, template, prompt[:n]) for n in (first, last))
-        return _shared(before, ids), max(_shared(until, ids), _shared(before, ids) + 1)
+        return _common_prefix_length(before, ids), max(
+            _common_prefix_length(until, ids), _common_prefix_length(before, ids) + 1
+        )
     offsets = lm.tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     shift = len(ids) - len(offsets)  # special tokens before the text
     inside = [i + shift for i, (begin, end) in enumerate(offsets) if begin < last and end > first]
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
-def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+def _common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
     """Return the length of the common prefix of two lists of tokens."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
@@ -190,7 +192,11 @@ def _load(needles: Any, where: str) -> tuple[str, tuple[Needle, ...]]:
         return BUILT_IN, _check(_lines(BUILT_IN, (FOLDER / f"{BUILT_IN}.jsonl").read_text(encoding="utf-8")), BUILT_IN)
     if isinstance(needles, str | Path):
         content = _read(needles, where)
-        rows = _table(str(needles), content) if str(needles).lower().endswith(".csv") else _lines(str(needles), content)
+        rows = (
+            _parse_csv(str(needles), content)
+            if str(needles).lower().endswith(".csv")
+            else _lines(str(needles), content)
+        )
         return Path(needles).stem, _check(rows, str(needles))
     if isinstance(needles, Mapping) or not isinstance(needles, Iterable):
         raise BadArgument(f"{where} is {brief(needles)}, expected {EXPECTED}")
@@ -216,7 +222,7 @@ def _lines(where: str, content: str) -> list[Any]:
     return rows
 
 
-def _table(where: str, content: str) -> list[Any]:
+def _parse_csv(where: str, content: str) -> list[Any]:
     reader = csv.DictReader(io.StringIO(content, newline=""))
     check_columns(where, reader.fieldnames, FIELDS[:2])
     try:

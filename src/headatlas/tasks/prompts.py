@@ -121,10 +121,10 @@ def list_tasks(argument: str, tasks: Any) -> list[tuple[str, Any]]:
                     f"{argument} has the name {brief(name)}, expected text, as in {{'capitals': examples}}"
                 )
         return list(tasks.items())
-    return [("", listed)] if _like_example(listed[0]) else [("", task) for task in listed]
+    return [("", listed)] if _looks_like_example(listed[0]) else [("", task) for task in listed]
 
 
-def _like_example(value: Any) -> bool:
+def _looks_like_example(value: Any) -> bool:
     """Return whether a value can only be meant as an example, valid or not."""
     if isinstance(value, Mapping | Example):
         return True
@@ -168,7 +168,7 @@ def _load(lm: LM | Parameters | None, name: str, task: Any) -> Task:
             _distinct(replace(e, prompt=_frozen(e.prompt), target=_frozen(e.target)) for e in part)
             for part in (task.train, task.held_out)
         )
-        return _checked(replace(task, train=train, held_out=held_out, name=name or task.name))
+        return _require_both_parts(replace(task, train=train, held_out=held_out, name=name or task.name))
     if isinstance(task, str | Path):
         check_task(task)
         if str(task) == "aba_abb":
@@ -292,10 +292,10 @@ def split_examples(name: str, pairs: list[tuple[Example, str]]) -> Task:
         examples = [(e, SPLITS[i in held_out_rows]) for i, (e, _) in enumerate(examples)]
     train = tuple(e for e, split in examples if split != "held_out")
     held_out = tuple(e for e, split in examples if split == "held_out")
-    return _checked(Task(name, train, held_out))
+    return _require_both_parts(Task(name, train, held_out))
 
 
-def _checked(task: Task) -> Task:
+def _require_both_parts(task: Task) -> Task:
     if not task.train or not task.held_out:
         counted = f"{len(task.train)} train and {len(task.held_out)} held_out examples"
         raise BadArgument(f"task {task.name!r} has {counted}: give some of both")

@@ -97,7 +97,7 @@ def load_questions(
     elif len(parts) == len(SPLITS):
         steps = [replace(q, split=split) for split, part in zip(SPLITS, parts, strict=True) for q in part]
     else:
-        steps = _split(_without(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
+        steps = _split(_drop_tested_questions(*parts), SPLITS[:2], seed) + [replace(q, split="test") for q in parts[1]]
     steps = limit_questions(steps, limit, seed)
     check_sizes(steps, f" with limit={limit}" if limit else "")
     return steps
@@ -118,7 +118,7 @@ def _built_in(name: str, context: str) -> list[list[Question]]:
     """Read the steps of each built-in file: train and test, or all three splits."""
     folder = files("headatlas.tasks") / "data" / name
     present = [file for split in SPLITS if (file := folder / f"{split}.json").is_file()]
-    return [_steps(json.loads(file.read_text(encoding="utf-8")), file.name, context) for file in present]
+    return [_read_steps(json.loads(file.read_text(encoding="utf-8")), file.name, context) for file in present]
 
 
 def _read(data: Any, name: str, context: str) -> list[Question]:
@@ -128,14 +128,14 @@ def _read(data: Any, name: str, context: str) -> list[Question]:
             check_questions(name, data)
         else:
             check_exists(name, data, "file")
-        return _steps(data, str(data), context)
+        return _read_steps(data, str(data), context)
     try:
-        return _steps(data, name, context)
+        return _read_steps(data, name, context)
     except BadFile as e:
         raise BadArgument(str(e)) from e
 
 
-def _steps(data: Any, where: str, context: str) -> list[Question]:
+def _read_steps(data: Any, where: str, context: str) -> list[Question]:
     if isinstance(data, str | Path):
         try:
             text = Path(data).read_text(encoding="utf-8-sig")
@@ -217,7 +217,7 @@ def _with_functions(parts: list[list[Question]], functions: Sequence[str] | str 
     return [[q for q in part if q.function in selected] for part in parts]
 
 
-def _without(train: list[Question], test: list[Question]) -> list[Question]:
+def _drop_tested_questions(train: list[Question], test: list[Question]) -> list[Question]:
     """Drop training questions whose main question is in the test."""
     tested = {q.group for q in test}
     remaining = [q for q in train if q.group not in tested]
@@ -332,7 +332,7 @@ def in_words(question: Question) -> str:
 def prompt_ids(lm: LM, question: Question, template: bool = True) -> tuple[int, ...]:
     """Encode a prompt, in the chat template if the tokenizer has one."""
     if not chats(lm, template):
-        return tuple(without_end(lm.tokenizer, _plain(question)))
+        return tuple(without_end(lm.tokenizer, _plain_prompt(question)))
     return tuple(lm.tokenizer(chat_text(lm, in_words(question)), add_special_tokens=False)["input_ids"])
 
 
@@ -340,12 +340,12 @@ def with_answer(lm: LM, question: Question, answer: str, template: bool = True) 
     """Encode a prompt and an answer after it."""
     where = f"question {question.text[:40]!r}"
     if not chats(lm, template):
-        return encode_target(lm, _plain(question), f" {answer}", where)
+        return encode_target(lm, _plain_prompt(question), f" {answer}", where)
     ids = tuple(lm.tokenizer(answer, add_special_tokens=False)["input_ids"])
     if not ids:
         raise BadArgument(f"{where}: answer is {answer!r}, which has no tokens")
     return encode_target(lm, prompt_ids(lm, question, template), ids, where)
 
 
-def _plain(question: Question) -> str:
+def _plain_prompt(question: Question) -> str:
     return f"{in_words(question)}\nAnswer:"

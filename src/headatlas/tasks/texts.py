@@ -36,12 +36,12 @@ def load_texts(texts: Any = None) -> TextSets:
     if texts is None:
         return built_in_texts()
     if isinstance(texts, str | Path):
-        sets = _named(str(texts).split(",")) or _read(Path(texts).expanduser())
+        sets = _built_in_sets(str(texts).split(",")) or _read(Path(texts).expanduser())
     elif isinstance(texts, Mapping):
-        sets = {_name(name): _checked(f"texts[{name!r}]", listed) for name, listed in texts.items()}
+        sets = {_name(name): _check_texts(f"texts[{name!r}]", listed) for name, listed in texts.items()}
     elif isinstance(texts, Iterable):
         listed = list(texts)
-        sets = _named(listed) or {UNNAMED: _checked("texts", listed)}
+        sets = _built_in_sets(listed) or {UNNAMED: _check_texts("texts", listed)}
     else:
         raise BadArgument(f"texts is {brief(texts)}, expected {EXPECTED}")
     if not sets:
@@ -54,7 +54,7 @@ def hash_texts(sets: TextSets) -> str:
     return hashlib.sha256(repr(list(sets.items())).encode()).hexdigest()[:16]
 
 
-def _named(names: Iterable[Any]) -> TextSets:
+def _built_in_sets(names: Iterable[Any]) -> TextSets:
     """Return built-in sets if every name is that of one; otherwise nothing."""
     listed = [name.strip() if isinstance(name, str) else name for name in names]
     built_in = built_in_texts()
@@ -69,7 +69,7 @@ def _name(name: Any) -> str:
     return name
 
 
-def _checked(where: str, texts: Any) -> tuple[Text, ...]:
+def _check_texts(where: str, texts: Any) -> tuple[Text, ...]:
     if isinstance(texts, str | Mapping) or not isinstance(texts, Iterable):
         raise BadArgument(f"{where} is {brief(texts)}, expected a list of texts")
     checked: list[Text] = []
@@ -99,7 +99,9 @@ def _read(path: Path) -> TextSets:
         check_columns(path, reader.fieldnames, ("text",))
         rows: Iterable[Any] = list(reader)
     elif path.suffix.lower() in (".jsonl", ".json"):
-        rows = [_parsed(path, number, line) for number, line in enumerate(content.split("\n"), 1) if line.strip()]
+        rows = [
+            _parse_json_line(path, number, line) for number, line in enumerate(content.split("\n"), 1) if line.strip()
+        ]
     else:
         rows = [{"text": line} for line in content.splitlines() if line.strip()]
     sets: dict[str, list[str]] = {}
@@ -113,7 +115,7 @@ def _read(path: Path) -> TextSets:
     return {name: tuple(listed) for name, listed in sets.items()}
 
 
-def _parsed(path: Path, number: int, line: str) -> Any:
+def _parse_json_line(path: Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as e:

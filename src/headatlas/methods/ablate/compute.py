@@ -69,7 +69,7 @@ def ablate_heads(
         # the defaults bind this batch's values, which change with the next one
         def value(layer: int, rows: list[int] = rows, other: dict[int, Tensor] | None = other) -> Tensor:
             if other is not None:
-                return _aligned(other[layer], [questions[partner[i]] for i in rows], [questions[i] for i in rows])
+                return _align_ends(other[layer], [questions[partner[i]] for i in rows], [questions[i] for i in rows])
             return torch.zeros(lm.n_heads, 1) if mean is None else mean[layer]
 
         for layer, lost, clean in effects_by_layer(lm, texts, layers, value=value, replay=replay, budget=budget):
@@ -127,7 +127,7 @@ def _partners(questions: Sequence[TokenExample]) -> list[int]:
     return partner
 
 
-def _aligned(z: Tensor, partners: Sequence[TokenExample], questions: Sequence[TokenExample]) -> Tensor:
+def _align_ends(z: Tensor, partners: Sequence[TokenExample], questions: Sequence[TokenExample]) -> Tensor:
     """Shift z [row, token, …] of the partners so that prompts end at the same token; gaps get the nearest value."""
     width = max(len(question) for question in questions) - 1
     index = torch.stack(

@@ -10,7 +10,7 @@ from torch import Tensor
 from headatlas.evidence.decide import with_outcomes
 from headatlas.methods.function_vector.prompts import Prompts
 from headatlas.models.families import norms_behind
-from headatlas.models.interventions import MEASURES, answers_while, replacing, shares
+from headatlas.models.interventions import MEASURES, answers_while, can_share, replacing
 from headatlas.models.library_settings import without_cudnn_attention
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import score_targets
@@ -135,8 +135,8 @@ def rises(
         The rise [prompt, layer, head], NaN in layers without heads; and for the unchanged model, P(answer) and whether
         the answer is the most likely token [prompt, 2].
     """
-    if not all(shares(lm, prompt, len(prompt.prompt) - 1) for prompt in prompts):
-        return _replayed(lm, prompts, means, budget=tokens_at_once(lm, tokens), label=label, progress=progress)
+    if not all(can_share(lm, prompt, len(prompt.prompt) - 1) for prompt in prompts):
+        return _rises_by_replay(lm, prompts, means, budget=tokens_at_once(lm, tokens), label=label, progress=progress)
     rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)
     heads = [(layer, head) for layer in lm.layers_with_heads for head in range(lm.n_heads)]
     layer_index, head_index = torch.tensor(heads).T
@@ -157,7 +157,7 @@ def quality(answers: Tensor) -> Tensor:
     return torch.stack([answers[..., MEASURES.index("log_p")].exp(), answers[..., MEASURES.index("first")]], dim=-1)
 
 
-def _replayed(
+def _rises_by_replay(
     lm: LM, prompts: Sequence[TokenExample], means: Tensor, *, budget: int, label: str, progress: Progress
 ) -> tuple[Tensor, Tensor]:
     rise = torch.full((len(prompts), lm.n_layers, lm.n_heads), torch.nan)

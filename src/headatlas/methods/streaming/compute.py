@@ -309,10 +309,10 @@ def combine(
 
     Args:
         lm: the model.
-        maps: the arrays of each task's map, each with its layers.
-        tests: the array of each task's test; empty without tests.
+        maps: for each task, the names of its map's arrays in `done`, with the layers of each.
+        tests: for each task, the name of its test's arrays in `done`; empty without tests.
         learned: whether the kind is 'learned'.
-        done: the arrays.
+        done: the arrays of the parts.
         progress: unused.
     """
     results = []

@@ -18,7 +18,7 @@ MIN_ACCURACY = 0.2  # a model that gets fewer scored tokens right can lose littl
 
 
 def test_part(task: str, arrays: Mapping[str, Sequence[int]], draws: int, arguments: Mapping[str, Any]) -> Part:
-    """Return the part that tests the map of a task. arguments: the others of `stream_halves`."""
+    """Return the part that tests the map of a task. arguments: the other arguments of `stream_halves`."""
     name = f"{task}: streaming, test with {draws} draws"
     return Part(
         name=name,
