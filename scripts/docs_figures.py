@@ -9,7 +9,7 @@ from textwrap import fill
 from docs_pages import FIGURES, ROOT, save_pictures, table, write_block
 
 import headatlas as ha
-from headatlas.comparison.reliability import reliability_warnings
+from headatlas.comparison.repeats import reliability_warnings
 from headatlas.figures import head_card
 from headatlas.figures.style import save
 from headatlas.results import tables

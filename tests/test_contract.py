@@ -10,7 +10,7 @@ import pytest
 
 import headatlas as ha
 from headatlas.methods import get_method, method_names
-from headatlas.results.reliability import BY_HEAD, BY_SUBJECT, variable_name
+from headatlas.results.stored_reliability import BY_HEAD, BY_SUBJECT, variable_name
 from headatlas.tasks.prompts import Example
 from headatlas.testing import CHECKS, MethodCase, tiny_lm, tiny_task
 

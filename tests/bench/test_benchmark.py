@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import headatlas as ha
 import headatlas_bench.contenders as contenders_module
-from headatlas.comparison.reliability import map_reliability
+from headatlas.comparison.repeats import map_reliability
 from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.control import correct_p
 from headatlas.evidence.truth import mean_interval, recovery
@@ -21,7 +21,7 @@ from headatlas.models.hooks import count_tokens
 from headatlas.models.lm import LM
 from headatlas.models.log_probs import batched_log_probs
 from headatlas.models.tokens import TokenExample, make_bundle
-from headatlas.results.reliability import with_reliability
+from headatlas.results.stored_reliability import with_reliability
 from headatlas.tasks.bundles import held_out_bundles
 from headatlas_bench import benchmark, tables
 from headatlas_bench import benchmarking as module

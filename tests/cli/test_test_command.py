@@ -201,7 +201,7 @@ def ids(path) -> list[int]:
     ],
 )
 def test_usage_errors_come_before_torch_is_imported(capsys, folder, monkeypatch, options, says) -> None:
-    monkeypatch.setattr("headatlas.cli.heads_test.import_torch", lambda: pytest.fail("too late"))
+    monkeypatch.setattr("headatlas.cli.test_command.import_torch", lambda: pytest.fail("too late"))
     code, out, err = headatlas(capsys, "test", folder, *options)
     assert (code, out) == (2, "")
     assert says in err

@@ -5,12 +5,12 @@ import pytest
 import xarray as xr
 
 import headatlas as ha
-from headatlas.comparison import reliability
-from headatlas.comparison.reliability import data_factor_needed, reliability_warnings
+from headatlas.comparison import repeats
+from headatlas.comparison.repeats import data_factor_needed, reliability_warnings
 from headatlas.errors import BadArgument
 from headatlas.evidence.reliability import spearman_brown
 from headatlas.methods import get_method, measures_of, method_names
-from headatlas.results.reliability import reliability_note, with_reliability
+from headatlas.results.stored_reliability import reliability_note, with_reliability
 from headatlas.testing import MethodCase, check_declaration, tiny_lm, tiny_task
 
 SHAPE = (6, 8)
@@ -72,7 +72,7 @@ def test_a_map_below_0_8_is_named_with_what_it_would_take() -> None:
 def test_no_measure_is_skipped(monkeypatch) -> None:
     """One without repeats, and one with a single repeat, are of unknown reliability."""
     weights = ha.Measure("size", over="function", repeats="it is read from the weights")
-    monkeypatch.setattr(reliability, "measures_of", lambda name: (weights,) if name == "weights" else measures_of(name))
+    monkeypatch.setattr(repeats, "measures_of", lambda name: (weights,) if name == "weights" else measures_of(name))
     gates = xr.DataArray(np.zeros((1, 1, *SHAPE)), dims=("task", "seed", "layer", "head"), coords={"task": ["math"]})
     gate = xr.Dataset({"facilitation": gates, "interference": gates}, attrs={"method": "gate"})
     size = xr.Dataset({"size": (("function", "layer", "head"), np.zeros((1, *SHAPE)))}, {"function": ["a"]})

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import headatlas as ha
-from headatlas.methods.maps.compute import FALSE_MAP_RATE, chance_level
+from headatlas.methods.maps.chance import FALSE_MAP_RATE, chance_level
 from headatlas.models.lm import LM
 from headatlas.tasks.relations import Relation
 from tests.models.tiny import TINY, VOCABULARY, build, tokenizer

@@ -9,7 +9,7 @@ from torch import nn
 
 from headatlas.errors import CannotDo
 from headatlas.methods import get_method
-from headatlas.methods.probe import compute
+from headatlas.methods.probe import without_classifier
 from headatlas.methods.probe.classifier import (
     BATCH,
     SHRINKAGES,
@@ -27,8 +27,8 @@ from headatlas.methods.probe.classifier import (
     probe_map,
     sentence_about,
 )
-from headatlas.methods.probe.compute import written
 from headatlas.methods.probe.published_tests import directions
+from headatlas.methods.probe.without_classifier import written
 from headatlas.models.hooks import hooked
 from headatlas.models.lm import LM
 from headatlas.models.tokens import TokenExample
@@ -392,10 +392,10 @@ class TestUsed:
     def run(self, lm: LM, examples: list[TokenExample]) -> np.ndarray:
         labels = np.array([0, 0, 1, 0, 1])
         data = Examples(np.empty(5), np.arange(3), np.empty(0, int), np.array([3, 4]), lm.device)
-        return compute.used_by_answers(lm, examples, labels, data).reshape(2, lm.n_layers, lm.n_heads)
+        return without_classifier.used_by_answers(lm, examples, labels, data).reshape(2, lm.n_layers, lm.n_heads)
 
     def test_it_equals_finite_differences(self, lm, examples, mean, monkeypatch) -> None:
-        monkeypatch.setattr(compute, "PATH_STEPS", 1)
+        monkeypatch.setattr(without_classifier, "PATH_STEPS", 1)
         result, step = self.run(lm, examples), 1e-2  # norms are in float32: smaller steps drown in rounding
         for row, example in enumerate(examples[3:]):
             for layer, head in ((0, 1), (1, 0), (2, 4)):
@@ -406,7 +406,7 @@ class TestUsed:
                 assert result[row, layer, head] == pytest.approx(slope, rel=1e-2, abs=1e-4)
 
     def test_heads_together_are_what_their_outputs_are_worth(self, lm, examples, mean, monkeypatch) -> None:
-        monkeypatch.setattr(compute, "PATH_STEPS", 50)
+        monkeypatch.setattr(without_classifier, "PATH_STEPS", 50)
         for row, example in zip(self.run(lm, examples), examples[3:], strict=True):
             whole, none = (torch.full((lm.n_layers, lm.n_heads), v, dtype=torch.float64) for v in (1.0, 0.0))
             worth = self.log_p(lm, example, mean, whole) - self.log_p(lm, example, mean, none)

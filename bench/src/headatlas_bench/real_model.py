@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.comparison.pairs import spearman_matrix
-from headatlas.comparison.reliability import map_reliability
+from headatlas.comparison.repeats import map_reliability
 from headatlas.errors import HeadAtlasError
 from headatlas.evidence.control import (
     TOP_SHARE,

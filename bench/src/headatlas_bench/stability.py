@@ -26,7 +26,7 @@ import pandas as pd
 import xarray as xr
 
 import headatlas as ha
-from headatlas.comparison.reliability import (
+from headatlas.comparison.repeats import (
     MIN_CORRELATION,
     between_repeats,
     data_factor_needed,
@@ -36,7 +36,7 @@ from headatlas.errors import BadArgument, HeadAtlasError
 from headatlas.evidence.reliability import RELIABLE, spearman_brown
 from headatlas.methods import methods
 from headatlas.methods.method import Method
-from headatlas.results.reliability import reliability_of
+from headatlas.results.stored_reliability import reliability_of
 from headatlas.runs.run import compute
 from headatlas.tasks.built_in import BUILT_IN
 from headatlas.tasks.prompts import Task, aba_abb, load_tasks

@@ -13,8 +13,8 @@ from headatlas.cli import (  # noqa: F401
     edit,
     exchange,
     head,
-    heads_test,
     lists,
+    test_command,
     view,
 )
 from headatlas.cli.app import app

@@ -169,7 +169,7 @@ def _show_estimate(
 
 def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     """Print an atlas and what was written. Return how many of the planned methods failed or could not be drawn."""
-    from headatlas.comparison.reliability import reliability_warnings
+    from headatlas.comparison.repeats import reliability_warnings
     from headatlas.results import tables
 
     results = atlas.results

@@ -109,7 +109,7 @@ def run_method(
 ) -> None:
     """Compute a method, print its tables and its warnings."""
     import_torch()
-    from headatlas.comparison.reliability import reliability_warnings
+    from headatlas.comparison.repeats import reliability_warnings
     from headatlas.results.method_tables import method_tables
     from headatlas.results.tables import warnings
     from headatlas.runs import run as runs

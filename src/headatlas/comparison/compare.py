@@ -10,7 +10,7 @@ import xarray as xr
 
 from headatlas.comparison.depth import depth_profile, mean_depth, profile_correlation
 from headatlas.comparison.pairs import compare_all_pairs
-from headatlas.comparison.reliability import between_repeats, between_repeats_of_results
+from headatlas.comparison.repeats import between_repeats, between_repeats_of_results
 from headatlas.comparison.side_by_side import Results, side_by_side
 from headatlas.errors import BadArgument, check_count
 from headatlas.evidence.control import correct_p

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.comparison.compare import DEPTH
-from headatlas.comparison.reliability import plural
+from headatlas.comparison.repeats import plural
 
 COLUMNS = (
     *("a", "b", "atlas_a", "atlas_b", "same", "unit", "n", "top", "spearman", "p", "p_corrected"),

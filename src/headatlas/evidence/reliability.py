@@ -1,6 +1,7 @@
 """How reliable a map is, from repeats of it: examples, seeds, refits, pairs of words or texts.
 
-The map is the mean over its repeats. Numbers only: which variables hold them is in `headatlas.results.reliability`.
+The map is the mean over its repeats. Numbers only: `headatlas.results.stored_reliability` says which
+variables hold them.
 """
 
 from dataclasses import dataclass

@@ -168,10 +168,8 @@ def transfer_heads(
     log_p = cached_by_heads(lambda sets: log_p_moved(lm, examples, [*other, *same], z, sets, tokens))
     before, after = log_p([[], heads])
 
-    def leads(sets: Sequence[Heads]) -> np.ndarray:
-        """Return the change of log P(X's answer) − log P(Y's): [set, pair]."""
-        change = (log_p(sets) - before)[:, : len(other)]
-        return np.asarray(change[..., 1] - change[..., 0])
+    def changes(sets: Sequence[Heads]) -> np.ndarray:
+        return np.asarray(log_p(sets) - before)
 
     drawn: list[Heads] = []
 
@@ -180,38 +178,34 @@ def transfer_heads(
         return drawn[-1]
 
     def effects(sets: Sequence[Heads]) -> np.ndarray:
-        """Return [set, (follows, disturbs)]."""
-        change = log_p(sets) - before
-        disturbs = change[:, len(other) :, 0].mean(1) if same else np.full(len(sets), np.nan)
-        return np.stack([leads(sets).mean(1), disturbs], axis=1)
+        return _follows_and_disturbs(changes(sets), len(other))
 
     control = compare_with_random(effects, [heads], draw, draws=draws, direction="higher", draws_per_round=10)
     [(follows, disturbs)] = control.effect
     random = control.random_effect[0, : control.n_drawn[0]]
     ahead = [(values[:, 1] > values[:, 0])[: len(other)] for values in (before, after)]
     followed = (ahead[1] & ~ahead[0]).mean()
-    beyond = leads([heads])[0] - leads(drawn).mean(0)
+    beyond = (_leads(changes([heads]), len(other)) - _leads(changes(drawn), len(other)).mean(0))[0]
     # Pairs with the same prompt X put the same outputs into others.
     sources = [x for x, _ in other]
     low, high = map(float, interval(beyond, sources))
     p = float(control.p[0])
     seen = detectable(beyond, sources)
     outcome, reason = decide_one(p, low, len(random), n_sets=matched.n_sets, seen=seen)
-    return Transferred(
-        float(follows),
-        float(followed),
-        float(disturbs),
-        random[:, 0],
-        random[:, 1],
-        low,
-        high,
-        p,
-        outcome,
-        reason,
-        matched.text,
-        len(other),
-        len(same),
-    )
+    measured = (float(follows), float(followed), float(disturbs), random[:, 0], random[:, 1], low, high, p)
+    return Transferred(*measured, outcome, reason, matched.text, len(other), len(same))
+
+
+def _leads(change: np.ndarray, n_other: int) -> np.ndarray:
+    """Return the change of log P(X's answer) − log P(Y's), [set, pair], for the pairs with another answer."""
+    return np.asarray(change[:, :n_other, 1] - change[:, :n_other, 0])
+
+
+def _follows_and_disturbs(change: np.ndarray, n_other: int) -> np.ndarray:
+    """Return the means over pairs, [set, (follows, disturbs)], from the changes of log P [set, pair, (Y, X)]."""
+    same = change[:, n_other:, 0]
+    disturbs = same.mean(1) if same.shape[1] else np.full(len(change), np.nan)
+    return np.stack([_leads(change, n_other).mean(1), disturbs], axis=1)
 
 
 def draw_pairs(examples: Sequence[TokenExample], n: int, generator: np.random.Generator) -> tuple[Pairs, Pairs]:

@@ -19,7 +19,7 @@ from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, variables_shown_as
 from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
-from headatlas.results.reliability import reliability_notes
+from headatlas.results.stored_reliability import reliability_notes
 
 OVER = {"always": "Always", "any": "Any"}
 SEEDS = {"always": "minimum", "any": "maximum"}

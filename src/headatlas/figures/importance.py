@@ -21,7 +21,7 @@ from headatlas.methods import measures_of
 from headatlas.methods._chance import above_chance_text, at_chance, chance, scale_level, unranked_label
 from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
-from headatlas.results.reliability import reliability_notes
+from headatlas.results.stored_reliability import reliability_notes
 from headatlas.tasks.built_in import FUNCTIONS
 
 REQUIRED = "a map over layer and head"

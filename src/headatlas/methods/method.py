@@ -212,7 +212,8 @@ class Method:
         function: the function that it was declared on.
         source: the package that it comes from.
 
-    All others are the arguments of `@method`, which documents them.
+    The other attributes are the arguments of `@method`: title, measures, presets, answers, does_not_answer, cites,
+    sentences, ask, truths, seconds, exports, variables, lists, shows, needs_model, in_parts, in_run and imports.
     """
 
     name: str

@@ -15,7 +15,7 @@ from headatlas.methods._chance import above_chance_text, no_head_label, scale_le
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
-from headatlas.results.reliability import reliability_note
+from headatlas.results.stored_reliability import reliability_note
 
 MAX_PAIRS = 50
 # The subjects of the groups that come first on the page, in order.

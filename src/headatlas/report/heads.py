@@ -16,7 +16,7 @@ from headatlas.report.charts import on_grid
 from headatlas.report.numbers import pack, plain
 from headatlas.results.about import subject_dim
 from headatlas.results.outcomes import outcomes
-from headatlas.results.reliability import reliability_notes
+from headatlas.results.stored_reliability import reliability_notes
 from headatlas.tasks.relations import CATEGORIES
 
 CATEGORY_COLOURS = dict(zip(CATEGORIES, PALETTES[PUBLISHED].categories, strict=True))

@@ -10,7 +10,7 @@ from headatlas.errors import BadArgument
 from headatlas.methods import measures_of
 from headatlas.methods._chance import at_chance, chance
 from headatlas.methods.method import Measure
-from headatlas.results.reliability import reliability_of
+from headatlas.results.stored_reliability import reliability_of
 
 MAP = ("layer", "head")
 

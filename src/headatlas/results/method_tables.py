@@ -23,7 +23,12 @@ from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
 from headatlas.results.about import unit_of
 from headatlas.results.outcomes import Outcome, interval_in_words, outcomes, percent
-from headatlas.results.reliability import reliability_in_words, reliability_of, reliability_variables, variable_name
+from headatlas.results.stored_reliability import (
+    reliability_in_words,
+    reliability_of,
+    reliability_variables,
+    variable_name,
+)
 
 HEADS = ("layer", "head")
 # Dimensions whose mean is shown.

@@ -15,7 +15,7 @@ from headatlas.results.about import unit_of
 from headatlas.results.card import Card
 from headatlas.results.charts import head_ranks, stack_maps
 from headatlas.results.outcomes import NOT_TESTED, Outcome, all_outcomes, percent
-from headatlas.results.reliability import reliability_in_words
+from headatlas.results.stored_reliability import reliability_in_words
 
 Maps = Mapping[str, xr.Dataset]
 TEST_COLUMNS = ("heads", "accuracy", "accuracy_after", "change", "random", "beyond", "low", "high", "p")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import xarray as xr
 
 from headatlas.methods.method import Measure, Variable
-from headatlas.results.reliability import BY_HEAD, BY_SUBJECT, variable_name
+from headatlas.results.stored_reliability import BY_HEAD, BY_SUBJECT, variable_name
 
 # Their attribute `seeds` is the number of seeds: only those of the same number can be compared.
 OVER_SEEDS = ("always", "any")

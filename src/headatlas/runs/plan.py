@@ -13,8 +13,8 @@ import xarray as xr
 from headatlas.errors import BadArgument, CannotDo, HeadAtlasError
 from headatlas.methods.method import Measure, Variable, Work
 from headatlas.results.provenance import describe_run, flat
-from headatlas.results.reliability import with_reliability
 from headatlas.results.store import PartFolder, load_attributes, save
+from headatlas.results.stored_reliability import with_reliability
 from headatlas.results.stored_tests import TESTS
 from headatlas.results.used import SHOTS, with_recorded_rows
 from headatlas.results.variables import describe_variables

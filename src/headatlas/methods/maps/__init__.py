@@ -13,7 +13,7 @@ After MAPS (Elhelo & Geva, ACL 2025, arXiv 2412.11965). No data, no loaded model
 
 In addition, there is a weaker multi-token score (last token of s, first token of t, over all pairs), and the scores of
 two baselines: shuffled targets and random heads. They give the highest score of each relation that chance explains
-(`compute.chance_level`). Scores in real runs need the loaded model (`real_runs`). Some pairs are left out of the map:
+(`chance.chance_level`). Scores in real runs need the loaded model (`real_runs`). Some pairs are left out of the map:
 its top heads are tested on prompts of these.
 """
 

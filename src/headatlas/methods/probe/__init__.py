@@ -34,6 +34,10 @@ Kind = Annotated[
     "the published probe, a classifier for each head, how much heads write for a function, or how much of their output"
     " the answers depend on (the last two without a classifier)",
 ]
+Functions = Annotated[
+    Any, "names of the functions to map, or 'all' that the questions have (default: the eight of the paper)"
+]
+BuiltInLimit = Annotated[int | None, "number of built-in questions to use if no limit is given (default: all)"]
 Endpoint = Annotated[
     str | None,
     "URL of an OpenAI-compatible endpoint that picks the tokens and judges the answers (default: done offline)",
@@ -168,15 +172,11 @@ def probe(
     answers: Answers = "reference",
     kind: Kind = "published",
     context: Context = "retrieval",
-    functions: Annotated[
-        Any, "names of the functions to map, or 'all' that the questions have (default: the eight of the paper)"
-    ] = None,
+    functions: Functions = None,
     keep: Annotated[Literal["all", "correct"], "which of the generated answers are used"] = "all",
     k: Annotated[int, "number of informative tokens of an answer to read"] = 5,
     limit: Limit = None,
-    built_in_limit: Annotated[
-        int | None, "number of built-in questions to use if no limit is given (default: all)"
-    ] = None,
+    built_in_limit: BuiltInLimit = None,
     template: Template = True,
     judge: Endpoint = None,
     judge_model: Annotated[str, "name of the model at the judge's endpoint"] = "gpt-4o-mini",

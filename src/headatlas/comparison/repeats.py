@@ -13,7 +13,7 @@ from headatlas.errors import BadArgument
 from headatlas.evidence.reliability import RELIABLE, spearman_brown
 from headatlas.methods import measures_of
 from headatlas.methods.method import Measure
-from headatlas.results.reliability import UNKNOWN, reliability_of, variable_name
+from headatlas.results.stored_reliability import UNKNOWN, reliability_of, variable_name
 
 # From a lower correlation, only a lower bound of the data that it takes can be given.
 MIN_CORRELATION = 0.05

@@ -45,69 +45,86 @@ def _check_out(param: typer.CallbackParam, value: Path | None) -> Path | None:
     return value
 
 
+HeadList = Annotated[
+    str | None, typer.Option(metavar="HEAD,HEAD", help="Comma-separated heads to test, such as L4.H1,L9.H3.")
+]
+TaskFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        callback=check_path("file"),
+        help="File with the task: JSON Lines or CSV with prompt and target.",
+    ),
+]
+TaskName = Annotated[
+    str | None, typer.Option(metavar="NAME", callback=_check_task, help="Built-in task, relation or function.")
+]
+MapAtlas = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="ATLAS",
+        callback=check_path("folder"),
+        help="Folder of an atlas of this model: test the top heads of its map by --method of --subject. Rows that"
+        " its maps used are not tested.",
+    ),
+]
+MapMethod = Annotated[str | None, typer.Option(metavar="NAME", help="Method of the map in the atlas.")]
+MapSubject = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Subject of the map, and what it is tested on without --task and --data."),
+]
+MapMeasure = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Measure of the map (default: the method's first).")
+]
+MapTop = Annotated[
+    int | None, typer.Option(min=1, help="Number of top heads of the map (default: 3 % of all, at least 4).")
+]
+Claim = Annotated[
+    str | None,
+    typer.Option(
+        callback=check_one_of("needed", "harmful"),
+        help="What is claimed of the heads: needed or harmful (default: what the map claims, or needed).",
+    ),
+]
+OtherTasks = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,NAME",
+        callback=_check_others,
+        help="Comma-separated other tasks, for selectivity (default: the built-in tasks).",
+    ),
+]
+PromptCount = Annotated[int, typer.Option(min=1, help="Number of prompts.")]
+DrawCount = Annotated[int, typer.Option(min=1, help="Maximum number of draws of random heads.")]
+Everywhere = Annotated[
+    bool,
+    typer.Option("--everywhere", help="Remove heads at all of the prompt's tokens, not from its last token on."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed for prompts and draws.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", callback=_check_out, help="File for the whole test, such as test.nc.")
+]
+
+
 @app.command("test")
 def heads_test(
     model: Model,
-    heads: Annotated[
-        str | None, typer.Option(metavar="HEAD,HEAD", help="Comma-separated heads to test, such as L4.H1,L9.H3.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=check_path("file"),
-            help="File with the task: JSON Lines or CSV with prompt and target.",
-        ),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option(metavar="NAME", callback=_check_task, help="Built-in task, relation or function.")
-    ] = None,
-    atlas: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="ATLAS",
-            callback=check_path("folder"),
-            help="Folder of an atlas of this model: test the top heads of its map by --method of --subject. Rows that"
-            " its maps used are not tested.",
-        ),
-    ] = None,
-    method: Annotated[str | None, typer.Option(metavar="NAME", help="Method of the map in the atlas.")] = None,
-    subject: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Subject of the map, and what it is tested on without --task and --data."),
-    ] = None,
-    measure: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Measure of the map (default: the method's first).")
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="Number of top heads of the map (default: 3 % of all, at least 4).")
-    ] = None,
-    claim: Annotated[
-        str | None,
-        typer.Option(
-            callback=check_one_of("needed", "harmful"),
-            help="What is claimed of the heads: needed or harmful (default: what the map claims, or needed).",
-        ),
-    ] = None,
-    others: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,NAME",
-            callback=_check_others,
-            help="Comma-separated other tasks, for selectivity (default: the built-in tasks).",
-        ),
-    ] = "",
-    prompts: Annotated[int, typer.Option(min=1, help="Number of prompts.")] = 48,
-    draws: Annotated[int, typer.Option(min=1, help="Maximum number of draws of random heads.")] = 199,
-    everywhere: Annotated[
-        bool,
-        typer.Option("--everywhere", help="Remove heads at all of the prompt's tokens, not from its last token on."),
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for prompts and draws.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=_check_out, help="File for the whole test, such as test.nc.")
-    ] = None,
+    heads: HeadList = None,
+    data: TaskFile = None,
+    task: TaskName = None,
+    atlas: MapAtlas = None,
+    method: MapMethod = None,
+    subject: MapSubject = None,
+    measure: MapMeasure = None,
+    top: MapTop = None,
+    claim: Claim = None,
+    others: OtherTasks = "",
+    prompts: PromptCount = 48,
+    draws: DrawCount = 199,
+    everywhere: Everywhere = False,
+    seed: Seed = 0,
+    out: Out = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     as_json: Json = False,
@@ -118,18 +135,15 @@ def heads_test(
     replaced in three ways and compared with random heads that are matched to them; prompts are fresh.
     """
     _check_choice_of_heads(heads, atlas, method, subject, measure, top)
-    if data is not None and task is not None:
-        raise BadArgument(f"--task is {task!r} and --data is {str(data)!r}: give one of them")
-    if data is None and task is None and subject is None:
-        raise BadArgument("no task: give --data FILE or --task NAME")
+    _check_choice_of_task(data, task, subject)
     listed = split_heads(heads, "--heads") if heads is not None else []
     # The numbers of layers and heads, if they are known before torch is imported.
     if numbers := read_shape(model):
         for name in listed:
             check_head(*head_numbers(name), *numbers)
     import_torch()
-    from headatlas.results.one_test import record
     from headatlas.results.store import save
+    from headatlas.results.test_summary import record
     from headatlas.runs.one_test import map_test, test
 
     default_progress.set(bar)
@@ -179,9 +193,17 @@ def _check_choice_of_heads(
         raise BadArgument(f"--from is {str(atlas)!r} without {missing}: name the map with --method and --subject")
 
 
+def _check_choice_of_task(data: Path | None, task: str | None, subject: str | None) -> None:
+    """Check that a task is chosen once: by its file, by its name, or as the subject of a map."""
+    if data is not None and task is not None:
+        raise BadArgument(f"--task is {task!r} and --data is {str(data)!r}: give one of them")
+    if data is None and task is None and subject is None:
+        raise BadArgument("no task: give --data FILE or --task NAME")
+
+
 def _show(result: Any, out: Path | None) -> None:
     """Print the outcome, a table of the effects, and what the test could have seen."""
-    from headatlas.results.one_test import effect_rows, outcome_sentence, sentences
+    from headatlas.results.test_summary import effect_rows, outcome_sentence, sentences
 
     typer.echo(outcome_sentence(result))
     if rows := effect_rows(result):
