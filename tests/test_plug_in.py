@@ -88,7 +88,7 @@ def test_in_a_run(installed, model, tmp_path) -> None:
     assert again.info["methods"] == local_atlas.info["methods"]  # nothing was done twice
     names = {path.name for path in (tmp_path / "a" / "figures").iterdir()}
     assert {"importance-size.png", "agreement.png", "layers.png"} <= names
-    assert "Large is not the same as needed" in (tmp_path / "a" / "figures" / "importance-size.txt").read_text()
+    assert "How much a head writes" in (tmp_path / "a" / "figures" / "importance-size.txt").read_text()
     assert "Size of what heads write" in (tmp_path / "a" / "report.html").read_text()
     rows = local_atlas.heads("math", 3)
     assert set(rows.method) == {"size", "taylor"}
