@@ -156,9 +156,9 @@ def test_a_table_deep_in_a_json_file(tmp_path) -> None:
     assert stack_maps({"induction": result}).chart.values.tolist() == ["induction: scores"]
     with pytest.raises(BadFile, match="has the keys 'models', 'results': give key"):
         ha.import_scores(path, "layers-by-heads")
-    with pytest.raises(BadArgument, match="has no 'score' at this place; the keys are scores, a.b. Did you"):
+    with pytest.raises(BadArgument, match="has no 'score' there; the keys are scores, a.b. Did you"):
         ha.import_scores(path, "layers-by-heads", key="results.1.score")
-    with pytest.raises(BadArgument, match="has no '2' at this place; the keys are 0, 1"):
+    with pytest.raises(BadArgument, match="has no '2' there; the keys are 0, 1"):
         ha.import_scores(path, "layers-by-heads", key="results.2")
     path = written_json(tmp_path, {"a.b": VALUES.tolist(), "c": VALUES.tolist()})
     assert ha.import_scores(path).table.values.tolist() == ["a.b", "c"]
@@ -357,7 +357,7 @@ BAD = [  # file, what is in it, options, what is said
         "layers-by-heads",
         "'a' has 1 layers × 1 heads, 'b' has 1 layers × 2 heads",
     ),
-    ("a.json", '{"a": [[1]]}', "layers-by-heads --key b", "a.json has no 'b' at this place; the keys are a"),
+    ("a.json", '{"a": [[1]]}', "layers-by-heads --key b", "a.json has no 'b' there; the keys are a"),
     ("a.json", '{"a": [[1]]}', "layers-by-heads --heads 2", "has 1 heads, expected 2"),
     ("a.json", "5", "layers-by-heads --key b", "it has no keys"),
     ("a.json", "{}", "minference", "expected a list of layers"),

@@ -109,7 +109,7 @@ def test_an_architecture_outside_the_list_is_placed_by_structure() -> None:
     assert (lm.n_layers, lm.n_heads, lm.n_kv_heads, lm.d_head) == (4, 6, 2, 8)
     x = torch.randn(3, 48)
     torch.testing.assert_close(lm.weights.values(1, x)[:, 0], x @ lm.weights.W_V(1, 0))  # products of other shapes
-    with pytest.raises(UnsupportedModel, match="which norm feeds block 0's MLP is not known for model_type 'helium'"):
+    with pytest.raises(UnsupportedModel, match="the norm before block 0's MLP is not known for model_type 'helium'"):
         lm.weights.first_mlp(x)
 
 

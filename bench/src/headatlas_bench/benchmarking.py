@@ -29,7 +29,7 @@ from headatlas.results.provenance import describe_run, flat
 from headatlas.results.store import load as load_result
 from headatlas.runs.execute import execute
 from headatlas.runs.plan import Plan
-from headatlas.runs.where import Where, absolute
+from headatlas.runs.where import Where, absolute_path
 from headatlas.runs.worker import ModelWorker
 from headatlas_bench.contenders import Results, contenders, role_threshold, score_heads
 from headatlas_bench.exams import Exam
@@ -162,7 +162,7 @@ def plan_benchmark(
     if atlas is not None:
         real_part = f"removal and transfer tests {hash_atlas(atlas)}"
         source = atlas.info["model"]["name"] if atlas_model is None else atlas_model
-        source = source if isinstance(source, LM) else absolute(source)
+        source = source if isinstance(source, LM) else absolute_path(source)
         arguments_of_real = {
             "label": real_part,
             "folder": atlas.folder.absolute(),
@@ -200,7 +200,7 @@ def _select_contenders(methods: Sequence[str] | None, seed: int) -> dict[str, st
 
 
 def _trained_recipe(model: str, device: str, progress: Progress) -> FunctionRecipe:
-    source = model if model in SHIPPED else absolute(model)
+    source = model if model in SHIPPED else absolute_path(model)
     folder = find_model(source, device, progress)
     return FunctionRecipe(model, source, device, hash_folder(folder), list_plantings(folder))
 

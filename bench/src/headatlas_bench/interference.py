@@ -19,7 +19,7 @@ NOISE_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def plant_interference(lm: LM, truth: Truth, seed: int = 0) -> tuple[LM, dict[str, Heads], Heads]:
-    """Give background heads a random W_O, each the smallest tested that hurts three functions.
+    """Give background heads a random W_O, each at the smallest tried scale at which it hurts three functions.
 
     Whether a head hurts is measured with its noise alone, against the same model without that head.
 

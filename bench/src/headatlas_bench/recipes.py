@@ -87,9 +87,14 @@ class FunctionRecipe:
         measured = _measure_once(folder, self.device, self.files_hash)
         problems = accept(measured)
         for function, problem in problems.items():
-            log.warning("model %s: %s is left out, it is not where the truth says: %s", self.name, function, problem)
+            log.warning(
+                "model %s: %s is skipped, because its heads are not those of truth.json: %s",
+                self.name,
+                function,
+                problem,
+            )
         if not set(truth.circuits) - set(problems):
-            raise BadArgument(f"model {self.name!r}: no function is where its truth.json says")
+            raise BadArgument(f"model {self.name!r}: no function has the heads that its truth.json names")
         if self.plantings:
             models = self._make_circuit_models(lm, truth, measured)
         else:

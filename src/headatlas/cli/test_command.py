@@ -182,9 +182,9 @@ def _check_choice_of_heads(
 ) -> None:
     """Check that heads are either listed, or those of a map in an atlas."""
     of_map = {"--method": method, "--subject": subject, "--measure": measure, "--top": top}
-    given = {name: value for name, value in of_map.items() if value is not None}
-    if heads is not None and given:
-        name, value = next(iter(given.items()))
+    map_options = {name: value for name, value in of_map.items() if value is not None}
+    if heads is not None and map_options:
+        name, value = next(iter(map_options.items()))
         raise BadArgument(f"{name} is {value!r} and --heads is {heads!r}: list heads, or choose a map of an atlas")
     if heads is None and atlas is None:
         raise BadArgument("no heads: give --heads L4.H1,L9.H3, or --from ATLAS --method NAME --subject NAME")

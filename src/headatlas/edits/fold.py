@@ -215,7 +215,7 @@ def folded_copy(lm: LM, edit: HeadEdit) -> LM:
     changed = {i: site for i, site in sites.items() if i in edit.biased or bool((edit.gate[i] != 1).any())}
     changed_parameters = [p for site in changed.values() for p in lm.model.get_submodule(site.out).parameters()]
     if any(p.is_meta for p in changed_parameters):
-        raise CannotDo(f"model {lm.name!r} is partly offloaded: give out=…, a folder, to edit its checkpoint instead")
+        raise CannotDo(f"model {lm.name!r} is partly offloaded: edit its checkpoint instead, with out=FOLDER")
     changed_ids = {id(p) for p in changed_parameters}
     shared = {id(t): t for t in (*lm.model.parameters(), *lm.model.buffers()) if id(t) not in changed_ids}
     model: PreTrainedModel = copy.deepcopy(lm.model, dict(shared))

@@ -66,8 +66,8 @@ def saved_in_words(pruned: dict[str, Any]) -> str:
     share = pruned["parameters"] / pruned["all_parameters"]
     cache = pruned["cache"] / pruned["all_cache"]
     return (
-        f"{pruned['groups']} key-value group{'s' * (pruned['groups'] > 1)} of every layer dropped:"
-        f" {pruned['parameters']:,} parameters fewer ({share:.1%}), {pruned['cache']:,} bytes of cache fewer for every"
+        f"{pruned['groups']} key-value group{'s' * (pruned['groups'] > 1)} of every layer removed:"
+        f" {pruned['parameters']:,} fewer parameters ({share:.1%}) and {pruned['cache']:,} fewer bytes of cache per"
         f" token ({cache:.0%}); every layer now has {pruned['n_heads']} heads in {pruned['n_kv_heads']} groups."
         " Heads are renumbered."
     )
@@ -103,14 +103,14 @@ def _effect(record: Record) -> list[str]:
         f" of the task; by this checkpoint (after) and the original (before).{unused} Shots: few-shot examples per"
         " prompt. Change: of log P."
     )
-    drawn = [r for r in rows if r["draws"]]
-    if drawn:
+    compared = [r for r in rows if r["draws"]]
+    if compared:
         legend += (
-            f" Random heads: mean change over up to {max(r['draws'] for r in drawn)} draws of as many heads,"
-            f" {drawn[0]['random_heads']}. p: how often such a draw lowers log P and choice as much, corrected for the"
-            " number of tasks. Outcome: whether the task needs these heads."
+            f" Random heads: mean change over up to {max(r['draws'] for r in compared)} draws of as many heads,"
+            f" {compared[0]['random_heads']}. p: how often such a draw lowers log P and choice as much, corrected for"
+            " the number of tasks. Outcome: whether the task needs these heads."
         )
-    reasons = [f"- {r['task']}: {r['outcome']}: {r['reason']}." for r in drawn]
+    reasons = [f"- {r['task']}: {r['outcome']}: {r['reason']}." for r in compared]
     return ["## Effect", "\n".join(lines), legend, *(["\n".join(reasons)] if reasons else []), *refused]
 
 

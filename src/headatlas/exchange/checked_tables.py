@@ -98,17 +98,19 @@ def value_at_key(content: Any, key: str | None, path: Path) -> Any:
     if key is None or (isinstance(content, dict) and key in content):
         return content if key is None else content[key]
     for part in key.split("."):
-        inside = content if isinstance(content, dict) else {}
+        entries = content if isinstance(content, dict) else {}
         if isinstance(content, list):
-            inside = {str(i): value for i, value in enumerate(content)}
-        if part not in inside:
-            choices = [brief(name, 40).strip("'") for name in list(inside)[:12]]
-            rest = f" and {len(inside) - 12} more" if len(inside) > 12 else ""
+            entries = {str(i): value for i, value in enumerate(content)}
+        if part not in entries:
+            choices = [brief(name, 40).strip("'") for name in list(entries)[:12]]
+            rest = f" and {len(entries) - 12} more" if len(entries) > 12 else ""
             listed = (
-                f"the keys are {', '.join(choices)}{rest}.{did_you_mean(part, inside)}" if inside else "it has no keys"
+                f"the keys are {', '.join(choices)}{rest}.{did_you_mean(part, entries)}"
+                if entries
+                else "it has no keys"
             )
-            raise BadArgument(f"key is {key!r}: {path} has no {part!r} at this place; {listed}")
-        content = inside[part]
+            raise BadArgument(f"key is {key!r}: {path} has no {part!r} there; {listed}")
+        content = entries[part]
     return content
 
 

@@ -119,8 +119,8 @@ def draw(plan: Forest) -> Figure:
         column_height = ROW_HEIGHT * len(column)
         axes = axes_at(figure, i * column_width + label_width, bottom + height - column_height, width, column_height)
         _draw_rows(axes, column, plan)
-    drawn = {row.outcome.outcome for row in rows if row.outcome and np.isfinite(row.outcome.effect)}
-    names = [name for name in OUTCOMES if name in drawn]
+    shown_outcomes = {row.outcome.outcome for row in rows if row.outcome and np.isfinite(row.outcome.effect)}
+    names = [name for name in OUTCOMES if name in shown_outcomes]
     marks = [Line2D([], [], linestyle="", marker=mark, color="#333333", markersize=3) for mark in MARKS.values()]
     marks += [Line2D([], [], color=plan.colours[name], linewidth=2) for name in names]
     figure.legend(marks, [*MARKS, *names], loc="lower left", ncols=4, fontsize=6.5, columnspacing=1.2)

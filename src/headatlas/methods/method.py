@@ -62,7 +62,7 @@ class Measure:
         examples: (variable or attribute with the number of examples, option that raises it).
         shared: whether the heads of a key-value group share one value, so that maps by group do not sum it.
         aliases: (other name, name) of subjects with several names.
-        by_removal: whether a head's score was measured with that head alone removed; cards say so.
+        by_removal: whether a head's score was measured with that head alone removed, which cards mention.
         claim: what the top heads are tested for: that the subject needs them ('needed'), or that they harm it
             ('harmful'); empty if they are not tested.
     """

@@ -400,8 +400,8 @@ def first_mlp(model: PreTrainedModel, anatomy: Anatomy, x: Tensor) -> Tensor:
     family = FAMILIES.get(anatomy.family)
     if family is None:
         raise UnsupportedModel(
-            f"which norm feeds block 0's MLP is not known for model_type {anatomy.family!r}:"
-            " add it (docs/how-to/adding-a-family.md), or do without (maps: input='stream')"
+            f"the norm before block 0's MLP is not known for model_type {anatomy.family!r}:"
+            " add it (docs/how-to/adding-a-family.md), or use input='stream' in maps"
         )
     if family.first_mlp:
         return family.first_mlp(block, x)

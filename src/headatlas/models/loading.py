@@ -139,29 +139,29 @@ def find_folder(model: str | Path) -> tuple[Path, str]:
     """Return a model's folder, downloaded or converted from GGUF if it has to be, and the model's name."""
     source, name = _resolve(str(model))
     if not isinstance(source, Path):
-        with _as_our_errors(source, name):
+        with _as_headatlas_errors(source, name):
             files = ["*.json", "*.safetensors", "tokenizer*", "*.model", "*.txt", "*.jinja", "LICENSE*"]
             source = Path(snapshot_download(source, allow_patterns=files))
     return source, name
 
 
 def _from_pretrained(kind: Any, source: Path | str, name: str, options: dict[str, Any]) -> Any:
-    with _as_our_errors(source, name):
+    with _as_headatlas_errors(source, name):
         return kind.from_pretrained(source, **options)
 
 
 @contextmanager
-def _as_our_errors(source: Path | str, name: str) -> Iterator[None]:
+def _as_headatlas_errors(source: Path | str, name: str) -> Iterator[None]:
     """Load quietly in the block, and raise errors of loaders as `HeadAtlasError`."""
     try:
         with quiet_transformers():
             yield
     # the loaders of 400 architectures have no common type of error
     except Exception as e:
-        raise _our_error(e, source, name) from e
+        raise _headatlas_error(e, source, name) from e
 
 
-def _our_error(error: BaseException, source: Path | str, name: str) -> HeadAtlasError:
+def _headatlas_error(error: BaseException, source: Path | str, name: str) -> HeadAtlasError:
     """Return the `HeadAtlasError` for an error of a loader, which says what the user can do."""
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:

@@ -203,10 +203,10 @@ def _can_pack(lm: LM, bundles: Sequence[Bundle]) -> bool:
     width = _width(lm, bundles, _bins(bundles))
     longest = max(bundle.shared + bundle.rest for bundle in bundles)
     trials = lm.state.packing_trials
-    sharing = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
-    if any(good and width <= w and longest <= n and sharing <= s for w, n, s, good in trials):
+    most_shared = any(len(bundle.examples) > 1 and bundle.shared for bundle in bundles)
+    if any(good and width <= w and longest <= n and most_shared <= s for w, n, s, good in trials):
         return True
-    if any(not good and width >= w and longest >= n and sharing >= s for w, n, s, good in trials):
+    if any(not good and width >= w and longest >= n and most_shared >= s for w, n, s, good in trials):
         return False
     # wider than these rows, so that batches of similar width need no other trial
     trial_width = 1 << (width - 1).bit_length()
@@ -229,16 +229,16 @@ def _can_pack(lm: LM, bundles: Sequence[Bundle]) -> bool:
     except (RuntimeError, ValueError, TypeError, IndexError):
         # the model does not take such a mask
         good = False
-    trials.append((trial_width if good else width, longest, sharing, good))
+    trials.append((trial_width if good else width, longest, most_shared, good))
     return good
 
 
 def _trial_texts(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Return a few texts to try packing: two of the bundle with the longest text, two with the longest beginning."""
     longest = max(bundles, key=lambda s: s.shared + s.rest)
-    sharing = max(bundles, key=lambda s: s.shared * (len(s.examples) > 1))
+    most_shared = max(bundles, key=lambda s: s.shared * (len(s.examples) > 1))
     # if both are the same bundle, any other is the second
-    distinct = list(dict.fromkeys([longest, sharing, *bundles]))
+    distinct = list(dict.fromkeys([longest, most_shared, *bundles]))
     # the bundle with the longest text comes last
     return [Bundle(tuple(sorted(s.examples, key=lambda a: -len(a))[:2]), s.shared) for s in distinct[1::-1]]
 

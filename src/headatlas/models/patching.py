@@ -109,7 +109,7 @@ def _log_p(lm: LM, bundles: Sequence[Bundle], layer: Tensor, head: Tensor, z: Te
 def _first_unshared(layout: Layout) -> tuple[Tensor, Tensor]:
     """Return the row and place of each text's first token after the shared beginning."""
     owner, first = np.unique(layout.owner.numpy(), return_index=True)
-    # without the entry for −1, which is what texts share, and padding
+    # drop −1, which marks the shared beginning and padding
     first = first[owner >= 0]
     width = layout.owner.shape[1]
     return torch.tensor(first // width), torch.tensor(first % width)

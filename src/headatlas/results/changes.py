@@ -44,7 +44,7 @@ def _declared_changes(result: xr.Dataset) -> ChangeMatrix | None:
 
 
 def _tested_changes(result: xr.Dataset) -> ChangeMatrix | None:
-    """Read the changes of the tests of the first tested measure: of the subject itself, and of others."""
+    """Return how removing each subject's heads changes it and the others, as tests of one measure found."""
     tested = outcomes(result)
     first = next(iter(tested), ("", ""))[0]
     removed = {subject: o for (measure, subject), o in tested.items() if measure == first and o.others}

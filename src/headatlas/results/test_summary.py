@@ -51,8 +51,8 @@ def number(value: Any) -> float | None:
 def sentences(test: xr.Dataset) -> list[str]:
     """Say what was tested, what the test could have seen, how selective the heads are, and how draws were matched."""
     heads = f"{int(test.n_heads)} head{'s' * (int(test.n_heads) != 1)}"
-    asked = f"{int(test.prompts)} fresh prompts of {test.subject.item()}"
-    lines = [f"{heads} removed {test.removal.item()}; claim: {test.claim.item()}; {asked}"]
+    prompts = f"{int(test.prompts)} fresh prompts of {test.subject.item()}"
+    lines = [f"{heads} removed {test.removal.item()}; claim: {test.claim.item()}; {prompts}"]
     if not np.isfinite(float(test.accuracy)):
         return lines
     if test.missing.item():
@@ -105,8 +105,8 @@ def _curve(test: xr.Dataset) -> list[str]:
     """Say how log P changes without other numbers of top heads, which decides nothing."""
     counts = test.curve_heads.values
     changes = test.curve_effect.sel(measure="log_p").values
-    known = np.isfinite(changes)
-    parts = [f"{n:.0f}: {change:+.2f}" for n, change in zip(counts[known], changes[known], strict=True)]
+    measured = np.isfinite(changes)
+    parts = [f"{n:.0f}: {change:+.2f}" for n, change in zip(counts[measured], changes[measured], strict=True)]
     return [f"change of log P without other numbers of top heads (not part of the test): {', '.join(parts)}"] * bool(
         parts
     )

@@ -3,8 +3,8 @@
 1. Long work runs its loops through `progress(items, label)`. A `Sample` hands on the first items only, and counts the
    others with what these took; loops within loops multiply.
 2. Parts that call the same function are of one kind: the first is timed, the others are taken to be as long. Its
-   arrays, wrong as they are, stand in for those of the others, so that later parts and the result can be timed too.
-3. A part that cannot do without the rest of a loop is counted up to there.
+   arrays replace those of the others, whose values do not matter, so that later parts and the result can be timed.
+3. A part that fails because a loop was cut short is timed up to that point.
 """
 
 import heapq
@@ -40,36 +40,36 @@ class Sample:
     """A `Progress` that hands on the first items of every loop, and a clock that counts the others too.
 
     Args:
-        now: seconds; on a GPU, once all that was asked of it is done.
-        max_items: number of items of each loop that are done; the last of them stands for those that are left out.
-        max_seconds: no further item is done in a loop that has taken as long.
+        timer: returns the time in seconds; on a GPU, after all queued work is done.
+        max_items: number of items of each loop that are done; the last one gives the time of the others.
+        max_seconds: time after which no further item of a loop is done.
     """
 
     def __init__(
         self,
-        now: Callable[[], float] = time.perf_counter,
+        timer: Callable[[], float] = time.perf_counter,
         max_items: int = MAX_ITEMS,
         max_seconds: float = MAX_SECONDS,
     ) -> None:
-        self.now = now
+        self.timer = timer
         self.max_items = max_items
         self.max_seconds = max_seconds
         self.left_out = 0.0  # seconds
 
     def clock(self) -> float:
         """Return the time as it would be if every loop had run to its end."""
-        return self.now() + self.left_out
+        return self.timer() + self.left_out
 
     def __call__(self, items: Sequence[Any], label: str) -> Iterator[Any]:
         seconds = 0.0
         done = 0
-        start = self.now()
+        start = self.timer()
         for item in items:
             begin = self.clock()
             yield item
             seconds = self.clock() - begin
             done += 1
-            if done == self.max_items or self.now() - start >= self.max_seconds:
+            if done == self.max_items or self.timer() - start >= self.max_seconds:
                 break
         self.left_out += seconds * (len(items) - done)
 
@@ -157,7 +157,7 @@ def estimate(
     progress: Progress = silent,
     **where: Unpack[WhereOptions],
 ) -> Estimate:
-    """Estimate a run on so many workers (by default one), each as fast as one of them here.
+    """Estimate a run on `workers` workers (default: one), each as fast as a worker on this machine.
 
     preset, methods, functions, where: as in `run`.
     """
@@ -170,26 +170,26 @@ def estimate(
         tokens: int = pool.ask("tokens_at_once")
     workers = place.workers or 1
     seconds = makespan(planned.possible, tasks, workers)
-    needs = memory(lm.model, lm.n_layers, precision)
-    return Estimate(planned.title, planned, tasks, seconds, workers, needs, tokens)
+    model_memory = memory(lm.model, lm.n_layers, precision)
+    return Estimate(planned.title, planned, tasks, seconds, workers, model_memory, tokens)
 
 
 def makespan(plans: Mapping[str, Plan], tasks: Mapping[str, Mapping[str, float]], workers: int) -> float:
     """Return when the last task ends, if each worker takes the next one that can begin, as `engines.pool` does."""
-    needs: dict[str, set[str]] = {}
+    inputs_of: dict[str, set[str]] = {}
     for plan in plans.values():
         made_by = {name: plan.task_name(part.name) for part in plan.work.parts for name in part.outputs}
-        needs |= {plan.task_name(p.name): {made_by[name] for name in p.inputs} for p in plan.work.parts}
-        needs[plan.task_name()] = set(made_by.values())
+        inputs_of |= {plan.task_name(p.name): {made_by[name] for name in p.inputs} for p in plan.work.parts}
+        inputs_of[plan.task_name()] = set(made_by.values())
     seconds = {task: of_task for of_plan in tasks.values() for task, of_task in of_plan.items()}
-    waiting = list(needs)
+    waiting = list(inputs_of)
     done: set[str] = set()
     busy: list[tuple[float, str]] = []
-    now = 0.0
+    elapsed = 0.0
     while waiting or busy:
-        for task in [t for t in waiting if needs[t] <= done][: workers - len(busy)]:
+        for task in [t for t in waiting if inputs_of[t] <= done][: workers - len(busy)]:
             waiting.remove(task)
-            heapq.heappush(busy, (now + seconds[task], task))
-        now, ended = heapq.heappop(busy)
-        done.add(ended)
-    return now
+            heapq.heappush(busy, (elapsed + seconds[task], task))
+        elapsed, ended_task = heapq.heappop(busy)
+        done.add(ended_task)
+    return elapsed

@@ -131,15 +131,15 @@ def plan_tests(
         key = test.labels.test_key
         arguments = {"name": test.labels.test, "output": key, "surveyed": surveyed, **test.arguments}
         parts.append(Part(name=test.labels.test, do=do_test, arguments=arguments, inputs=(surveyed,), outputs=(key,)))
-    kept = [labels for labels, _ in stored.values() if labels.method not in planned]
+    stored_labels = [labels for labels, _ in stored.values() if labels.method not in planned]
     order = list(results)
-    labels = sorted([*kept, *(test.labels for test in tests)], key=lambda test: order.index(test.method))
-    known = {test.test_key: stored[test.test_key][1] for test in labels if test.test_key in stored}
+    labels = sorted([*stored_labels, *(test.labels for test in tests)], key=lambda test: order.index(test.method))
+    stored_arrays = {test.test_key: stored[test.test_key][1] for test in labels if test.test_key in stored}
     counts = {name: settings[name] for name in ("prompts", "draws")}
     work = Work(
         summary=f"{len(new)} tests, {counts['prompts']} prompts and up to {counts['draws']} draws each",
         combine=combine,
-        arguments={"labels": labels, "known": known},
+        arguments={"labels": labels, "stored": stored_arrays},
         parts=parts,
         # not in `data`: finished parts, whose arrays are named by keys, stay valid if other maps come in
         result_settings={"tests": _hash(labels), **counts},
@@ -149,10 +149,10 @@ def plan_tests(
 
 def _stamp(stamp: Mapping[str, Any]) -> dict[str, Any]:
     """Return what identifies the model of the tests, which is loaded even where the maps were read from disk."""
-    kept = ["model", "values_hash", "n_kv_heads", "headatlas"]
+    names = ["model", "values_hash", "n_kv_heads", "headatlas"]
     if stamp["read_from"] == "memory":
-        kept += ["fingerprint", "config_hash"]
-    return {key: stamp[key] for key in kept} | {"read_from": "memory"}
+        names += ["fingerprint", "config_hash"]
+    return {key: stamp[key] for key in names} | {"read_from": "memory"}
 
 
 def _test_of(tested: MapToTest, work: Work, map_key: str, settings: Mapping[str, int]) -> PlannedTest:
@@ -198,14 +198,14 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-def _maps(method: str, result: xr.Dataset, subjects: Subjects, most: int) -> Iterator[MapToTest]:
-    """Yield the maps of a result that can be tested, at most so many of a measure: those with the highest scores."""
+def _maps(method: str, result: xr.Dataset, subjects: Subjects, max_maps: int) -> Iterator[MapToTest]:
+    """Yield the maps of a result that can be tested, at most `max_maps` per measure: those with the highest scores."""
     for measure in get_method(method).measures:
         if not measure.claim or measure.name not in result:
             continue
         names = [str(name) for name in result[measure.over].values if str(name) in subjects]
         maps = [_map(method, measure, name, result[measure.name].sel({measure.over: name})) for name in names]
-        ranked = sorted(maps, key=lambda m: -m.best if np.isfinite(m.best) else np.inf)[:most]
+        ranked = sorted(maps, key=lambda m: -m.best if np.isfinite(m.best) else np.inf)[:max_maps]
         yield from (m for m in maps if m in ranked)
 
 
@@ -228,10 +228,10 @@ def choose_others(subject: str, same_method: Subjects, max_others: int = MAX_OTH
 
 
 def count_tests(plans: Mapping[str, Plan], preset: str) -> int:
-    """Return how many maps may be tested, at most: it is known before there are any maps."""
-    most = PRESETS[preset]["max_subjects"]
+    """Return the largest number of maps that may be tested, which is known before there are any maps."""
+    max_subjects = PRESETS[preset]["max_subjects"]
     claims = {name: sum(bool(m.claim) for m in get_method(name).measures) for name in plans}
-    return sum(claims[name] * min(most, len(plan.work.subjects)) for name, plan in plans.items())
+    return sum(claims[name] * min(max_subjects, len(plan.work.subjects)) for name, plan in plans.items())
 
 
 # --- parts
@@ -314,10 +314,10 @@ def combine(
     lm: LM,
     *,
     labels: Sequence[TestLabels],
-    known: Mapping[str, tuple[np.ndarray, ...]],
+    stored: Mapping[str, tuple[np.ndarray, ...]],
     done: FinishedParts,
     progress: Progress,
 ) -> xr.Dataset:
-    """Return all tests, with outcomes corrected for their number. known: arrays of earlier tests, by key."""
-    tests = stack_tests({t.test: known[t.test_key] if t.test_key in known else done[t.test_key] for t in labels})
+    """Return all tests, with outcomes corrected for their number. stored: arrays of earlier tests, by key."""
+    tests = stack_tests({t.test: stored[t.test_key] if t.test_key in stored else done[t.test_key] for t in labels})
     return tests.assign_coords({name: ("test", [getattr(test, name) for test in labels]) for name in LABELS})

@@ -174,7 +174,7 @@ def _with_shots(lm: LM, task: Any, used: UsedRows) -> Any:
 
 
 def _name_tasks(tasks: Any) -> Iterator[tuple[str, Any]]:
-    """Yield tasks with their names; the name of a built-in task stands for the task."""
+    """Yield tasks with their names; a built-in task may be given as its name."""
     for i, (name, task) in enumerate(list_tasks("others", tasks)):
         own_name = str(task) if isinstance(task, str | Path) else getattr(task, "name", f"other {i + 1}")
         yield name or own_name, task

@@ -136,14 +136,14 @@ class Where:
 def start_workers(model: LM | str | Path, where: Where, progress: Progress = silent) -> Pool:
     """Return workers for a model. They start when there are tasks for them, and load it when they first need it."""
     where.check_model(model)
-    source = model if isinstance(model, LM) else absolute(model)
+    source = model if isinstance(model, LM) else absolute_path(model)
     make_local = partial(ModelWorker, source, where, None, progress)
     # the same number of threads everywhere: sums depend on how they are split
     make_remote = partial(ModelWorker, source, where, torch.get_num_threads())
     return where.pool(make_local, make_remote)
 
 
-def absolute(path: str | Path) -> str:
+def absolute_path(path: str | Path) -> str:
     """Return a path that is valid in any working directory; the name of a model stays as it is."""
     if not str(path).strip() or path == DEFAULT_MODEL or not Path(path).expanduser().exists():
         return str(path)

@@ -97,7 +97,7 @@ def load_labelled(
         selected = "all" if isinstance(functions, str) and functions == "all" else list_names("functions", functions)
     if tasks is None:
         # read twice, so not from an iterator
-        questions, test = (list(given) if isinstance(given, Iterator) else given for given in (questions, test))
+        questions, test = (list(rows) if isinstance(rows, Iterator) else rows for rows in (questions, test))
         data = _from_questions(lm, questions, test, selected, context, limit, per_function, template, seed)
     else:
         data = _from_tasks(lm, _load_tasks(lm, tasks, shots), selected, limit, per_function, seed)

@@ -258,8 +258,8 @@ def leave_out_questions(questions: Sequence[Question], n: int, seed: int) -> lis
     """
     counts = Counter((q.split, q.function) for q in questions)
     totals = Counter(q.function for q in questions)
-    most = {key: int(MAX_LEFT_OUT * count) for key, count in counts.items()}
-    wanted = {key: min(most[key], round(n * count / totals[key[1]])) for key, count in counts.items()}
+    max_counts = {key: int(MAX_LEFT_OUT * count) for key, count in counts.items()}
+    wanted = {key: min(max_counts[key], round(n * count / totals[key[1]])) for key, count in counts.items()}
     by_function = {f: sum(wanted[key] for key in wanted if key[1] == f) for f in totals}
     wanted = {key: count if by_function[key[1]] >= MIN_LEFT_OUT else 0 for key, count in wanted.items()}
     mains: dict[str, Counter[tuple[str, str]]] = {}
@@ -271,7 +271,7 @@ def leave_out_questions(questions: Sequence[Question], n: int, seed: int) -> lis
     for i in np.random.default_rng([seed, 2]).permutation(len(listed)).tolist():
         steps = mains[listed[i]]
         is_wanted = any(taken[key] < wanted[key] for key in steps)
-        if is_wanted and all(taken[key] + count <= most[key] for key, count in steps.items()):
+        if is_wanted and all(taken[key] + count <= max_counts[key] for key, count in steps.items()):
             left_out.add(listed[i])
             taken.update(steps)
     return [q for q in questions if q.group not in left_out]

@@ -80,7 +80,7 @@ def mean_outputs(
     label: str = "mean outputs",
     progress: Progress = silent,
 ) -> Tensor:
-    """Average every head's z at the last token, unscaled and scaled as it enters the stream: [2, layer, head, d_head].
+    """Return every head's mean z at the last token, as it is and as scaled into the stream: [2, layer, head, d_head].
 
     The two differ only in models with a norm after the attention (Gemma 2), whose factor differs between prompts.
     """
