@@ -65,8 +65,8 @@ def method_section(method: Method) -> str:
         f"**{method.title}** ([its page](../methods/{page}.md))",
     ]
     lines += ["", prose(inspect.getdoc(method.function) or ""), ""]
-    if method.answers:
-        lines += [fill(f"Shows {method.answers}. Does not show {method.does_not_answer}.", 120), ""]
+    if method.finds:
+        lines += [fill(f"Finds {method.finds}. Does not find {method.misses}.", 120), ""]
     if method.measures:
         lines += ["| measure | over | means |", "| --- | --- | --- |"]
         lines += [f"| `{m.name}` | {m.over}, layer, head | {m.meaning} |" for m in method.measures] + [""]

@@ -146,7 +146,7 @@ def test_sets_are_of_these_heads(atlas, text, heads) -> None:
 
 def test_a_set_says_its_evidence(atlas) -> None:
     (chosen,) = select_heads(atlas, ["math by dissociate"])
-    assert chosen.why.startswith("the map of math by dissociate: its tested heads. The method shows")
+    assert chosen.why.startswith("the map of math by dissociate: its tested heads. The method finds")
     test = (
         "the test of its top heads: supported, p 0.01, 4 heads; log P per token changed by -1.20 (random heads -0.10)."
     )

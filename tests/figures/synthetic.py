@@ -86,34 +86,15 @@ def ablate(layers: int, heads: int, seed: int = 0) -> xr.Dataset:
 
 
 def dissociate(layers: int, heads: int, functions: Sequence[str] = FUNCTIONS[:4], seed: int = 0) -> xr.Dataset:
-    """The second function has no heads, the third ones that are not proven."""
     rng, n = np.random.default_rng(seed), len(functions)
     score = rng.beta(0.2, 3, (n, 2, layers, heads))
-    verdicts = ["heads of its own", "none found: no set of heads costs it 3 times what it costs the others"]
-    verdicts += ["none proven: −0.10 on new questions, but random heads do as much (p = 0.60)"]
-    verdict = [verdicts[i % 4] if i % 4 < 3 else verdicts[0] for i in range(n)]
-    none = np.array([i % 4 == 1 for i in range(n)])
-    place = (-score.mean(1)).reshape(n, -1).argsort(1).argsort(1).reshape(n, layers, heads)
-    selected = (place < 8) & ~none[:, None, None]
-    own_effect, other = np.where(none, np.nan, -rng.random(n) - 1), -0.1 * rng.random((n, n))
-    other[np.eye(n, dtype=bool) | none[:, None]] = np.nan
     result = xr.Dataset(
         {
             "score": (("function", "seed", *MAP), score),
             "importance": (("function", *MAP), score.mean(1) / score.mean(1).sum((1, 2), keepdims=True)),
-            "selected": (("function", *MAP), selected),
-            "n_removed": ("function", selected.sum((1, 2))),
-            "effect": ("function", own_effect),
-            "other_effect": (("function", "other"), other),
-            "random_effect": (("function", "draw"), np.where(none[:, None], np.nan, -rng.random((n, 20)))),
-            "p": ("function", np.where(none, np.nan, 0.01)),
-            "p_corrected": ("function", np.where(none, np.nan, 0.02)),
-            "verdict": ("function", verdict),
-            "proven": ("function", [v == verdicts[0] for v in verdict]),
             "baseline": ("function", np.full(n, -2.0)),
         },
-        coords={"function": list(functions), "other": list(functions)}
-        | {"seed": range(2), "layer": range(layers), "head": range(heads)},
+        coords={"function": list(functions), "seed": range(2), "layer": range(layers), "head": range(heads)},
         attrs={"method": "dissociate", "model": "synthetic"},
     )
     return result.assign(always=result.score.min("seed"), any=result.score.max("seed"))

@@ -338,7 +338,7 @@ def test_halves_of_a_map() -> None:
     assert len({tuple(sorted(lower)) for lower in ties}) > 1  # not always the first layers
 
 
-def test_less_than_random_is_what_is_proven() -> None:
+def test_p_is_the_share_of_random_halves_that_lose_as_little() -> None:
     """p is small where the chosen half loses less than random ones do."""
     model = handmade({(0, 3): range(7), (1, 2): range(7, 14)}, spoiler=False)
     result = ha.streaming(model, far_words(), sink=2, recent=4, limit=12, held_out=8, draws=99).sel(task="far")

@@ -9,10 +9,8 @@ from headatlas.methods._chance import (
     at_chance,
     chance,
     members_above_chance,
-    no_head_label,
     none_above,
     scale_level,
-    unranked_label,
 )
 from headatlas.results.about import by_kv_group
 from headatlas.results.charts import stack_maps
@@ -73,7 +71,6 @@ def test_methods_that_are_not_here_have_no_charts_and_no_level() -> None:
     result = synthetic.with_chance(synthetic.maps(6, 8)).assign_attrs(method="somebody_s")
     assert stack_maps({"somebody_s": result}).sizes["chart"] == 0
     assert at_chance(result, "score") is None
-    assert (unranked_label("somebody_s"), no_head_label("somebody_s")) == ("at chance", "no head above chance")
 
 
 def test_heads_above_chance_in_words() -> None:

@@ -163,10 +163,8 @@ def _model_of(folder: Path) -> str | None:
 def _help(method: Method) -> str:
     """Compose the help: the first line of the docstring, what the maps show, and the file."""
     lines = [(inspect.getdoc(method.function) or method.title).partition("\n")[0]]
-    if method.answers:
-        lines.append(
-            f"It shows {method.answers}" + f"; not {method.does_not_answer}" * bool(method.does_not_answer) + "."
-        )
+    if method.finds:
+        lines.append(f"It finds {method.finds}" + f"; not {method.misses}" * bool(method.misses) + ".")
     return "\n\n".join([*lines, f"Writes {method.name}.nc, which `headatlas figures DIR` draws."])
 
 

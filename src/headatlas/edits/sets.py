@@ -184,8 +184,8 @@ def _evidence(method: str, subject: str, outcome: Outcome | None) -> str:
     """Describe what the method shows, and what the test of its top heads found."""
     declared = methods().get(method)
     parts = []
-    if declared and declared.answers:
-        parts.append(f" The method shows {declared.answers}, not {declared.does_not_answer}.")
+    if declared and declared.finds:
+        parts.append(f" The method finds {declared.finds}, not {declared.misses}.")
     if outcome is not None:
         parts.append(f" In the atlas, the test of its top heads: {outcome.text}")
         if np.isfinite(outcome.effect):

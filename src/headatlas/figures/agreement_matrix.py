@@ -17,7 +17,7 @@ from headatlas.figures.matrix import Matrix, draw
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import unranked_label
+from headatlas.methods._chance import AT_CHANCE
 from headatlas.results.charts import stack_maps
 from headatlas.results.reading import results_of
 
@@ -57,7 +57,7 @@ def plan(maps: Maps, colours: str = PUBLISHED) -> Matrix:
         raise BadArgument(f"maps has {len(varied)} maps in which heads differ, expected at least two to compare")
     charts = charts.isel(chart=varied)
     labels = zip(charts.chart.values, charts.method.values, charts.none_above.values, strict=True)
-    names = [f"{name} ({unranked_label(method)})" if none_above else str(name) for name, method, none_above in labels]
+    names = [f"{name} ({AT_CHANCE})" if none_above else str(name) for name, method, none_above in labels]
     values = spearman_matrix(score[varied])
     kinds = list(zip(charts.method.values, charts.measure.values, strict=True))
     model = str(next(iter(maps.values())).attrs.get("model", ""))

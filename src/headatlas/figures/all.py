@@ -11,7 +11,7 @@ from headatlas.figures.figure_names import FIGURES, MARKED, MODULES, PUBLISHED, 
 from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import no_head_label
+from headatlas.methods._chance import NO_HEAD_ABOVE
 from headatlas.results.charts import stack_maps
 
 
@@ -57,7 +57,7 @@ def caption(picture: Picture, maps: Maps, when: Mapping[str, str]) -> str:
         first = next((m.name for m in measures_of(method)), "")
         none_above = (charts.method == method) & (charts.measure == first) & charts.none_above
         if names := charts.subject.values[none_above.values].tolist():
-            lines.append(f"{method}: {no_head_label(method)}: {', '.join(names)}")
+            lines.append(f"{method}: {NO_HEAD_ABOVE}: {', '.join(names)}")
     return "\n".join(lines) + "\n"
 
 

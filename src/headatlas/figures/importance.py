@@ -18,7 +18,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import capital, columns
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of
-from headatlas.methods._chance import above_chance_text, at_chance, chance, scale_level, unranked_label
+from headatlas.methods._chance import AT_CHANCE, above_chance_text, at_chance, chance, scale_level
 from headatlas.results.about import describe_result, subject_dim, unit_of
 from headatlas.results.outcomes import outcomes
 from headatlas.results.stored_reliability import reliability_notes
@@ -91,7 +91,7 @@ def plan(result: Any, variable: str | None = None, colours: str = PUBLISHED, sty
         yticks=yticks,
         scale=scale_of(values, label, used, scale_level(chance(result, name)), style != MARKED),
         legend=[],
-        key=marks_key(panels, unranked_label(str(result.attrs.get("method", "")))),
+        key=marks_key(panels, AT_CHANCE),
     )
 
 

@@ -15,7 +15,7 @@ from headatlas.figures.picture import Maps, Picture
 from headatlas.figures.style import axes_at, heading, styled, wrap
 from headatlas.figures.style import palette as palette_of
 from headatlas.methods import measures_of, title_of
-from headatlas.methods._chance import unranked_label
+from headatlas.methods._chance import AT_CHANCE
 from headatlas.results.charts import stack_maps
 from headatlas.results.reading import results_of
 
@@ -109,7 +109,7 @@ def _profile(method: str, result: xr.Dataset, charts: xr.Dataset) -> Profile:
     n = by_layer.shape[1]
     title = f"{title_of(method)}: {'|contribution|' if measure.name == 'contribution' else measure.name}{averaged}"
     depth = (np.arange(n) + 0.5) / n
-    return Profile(title, depth, lines, frozenset(s for s in lines if none_above[s]), unranked_label(method))
+    return Profile(title, depth, lines, frozenset(s for s in lines if none_above[s]), AT_CHANCE)
 
 
 @styled

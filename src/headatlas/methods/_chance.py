@@ -73,17 +73,6 @@ def none_above(result: xr.Dataset, measure: str) -> xr.DataArray | None:
     return (flag | result[measure].isnull()).all(heads) & result[measure].notnull().any(heads)
 
 
-def unranked_label(method: str) -> str:
-    """Return the label of a head at chance, which has no rank."""
-    measures = measures_of(method)
-    return measures[0].unproven if measures else AT_CHANCE
-
-
-def no_head_label(method: str) -> str:
-    """Return the label of a map without a head above chance."""
-    return NO_HEAD_ABOVE if unranked_label(method) == AT_CHANCE else unranked_label(method)
-
-
 def above_chance_text(score: np.ndarray, level: np.ndarray, at_chance: np.ndarray) -> str:
     """Describe how many heads of a map [layer, head] are above chance; '' without a chance level.
 

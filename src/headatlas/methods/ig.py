@@ -38,8 +38,8 @@ MEANING = (
         )
     ],
     presets={"full": {"limit": 32}},
-    answers="how much each head contributes to a task by gradients, so that contributions add up over heads",
-    does_not_answer="what removing one head does: all gates move together",
+    finds="how much each head contributes to a task by gradients, so that contributions add up over heads",
+    misses="what removing one head does: all gates move together",
     variables={
         "without_heads": Variable("log P without heads", "nats", "Mean log P(target) of the model without any head.")
     },

@@ -52,7 +52,6 @@ class Measure:
         units: units of the scores; empty for shares and scores without a unit.
         chance: variable with the highest score that chance explains.
         above: Boolean variable with the heads, or the whole maps, that are above chance or supported.
-        unproven: label of the heads or maps that are not `above`.
         at_least: lowest score that counts, if the method has neither `chance` nor `above`.
         low, high: variables with the ends of an interval.
         repeats: (variable with repeats of the map, their dimension: example, seed, …), from which its reliability is
@@ -73,7 +72,6 @@ class Measure:
     label: str = ""
     chance: str = ""
     above: str = ""
-    unproven: str = "at chance"
     at_least: float | None = None
     low: str = ""
     high: str = ""
@@ -212,8 +210,8 @@ class Method:
         function: the function that it was declared on.
         source: the package that it comes from.
 
-    The other attributes are the arguments of `@method`: title, measures, presets, answers, does_not_answer, cites,
-    sentences, ask, truths, seconds, exports, variables, lists, shows, needs_model, in_parts, in_run and imports.
+    The other attributes are the arguments of `@method`: title, measures, presets, finds, misses, cites, sentences,
+    ask, truths, seconds, exports, variables, lists, shows, needs_model, in_parts, in_run and imports.
     """
 
     name: str
@@ -221,8 +219,8 @@ class Method:
     title: str
     measures: tuple[Measure, ...]
     presets: Mapping[str, Mapping[str, Any]]
-    answers: str
-    does_not_answer: str
+    finds: str
+    misses: str
     cites: tuple[str, ...]
     sentences: Callable[[xr.Dataset], list[str]] | None
     ask: Callable[..., list[TokenExample]] | None
@@ -260,8 +258,8 @@ def method(
     title: str,
     measures: Sequence[Measure] = (),
     presets: Mapping[str, Mapping[str, Any]] | None = None,
-    answers: str = "",
-    does_not_answer: str = "",
+    finds: str = "",
+    misses: str = "",
     cites: Sequence[str] = (),
     sentences: Callable[[xr.Dataset], list[str]] | None = None,
     ask: Callable[..., list[TokenExample]] | None = None,
@@ -290,8 +288,8 @@ def method(
             'changes': the change of every subject [subject, subject whose heads were removed, measure], and the number
             of removed heads, shown as a matrix.
         presets: by preset, the options that differ from the defaults. `run` includes the method in these presets.
-        answers: what its maps show, as "which heads …".
-        does_not_answer: what its maps do not show, in the same form.
+        finds: what its maps find, as "which heads …".
+        misses: what its maps do not find, in the same form.
         cites: publications to cite.
         sentences: `sentences(result)` returns sentences to print below its tables.
         ask: `ask(lm, subject)` returns the questions that heads of real models are tested on, by removing and patching
@@ -314,8 +312,8 @@ def method(
             title=title,
             measures=tuple(measures),
             presets=presets or {},
-            answers=answers,
-            does_not_answer=does_not_answer,
+            finds=finds,
+            misses=misses,
             cites=tuple(cites),
             sentences=sentences,
             ask=ask,

@@ -35,8 +35,8 @@ MEANING = (
         )
     ],
     presets={"quick": {"limit": 16}, "full": {"limit": 32}},
-    answers="how much each head contributes to a task, as one gradient predicts it",
-    does_not_answer="what removing the head does: that is estimated, and for one head at a time",
+    finds="how much each head contributes to a task, as one gradient predicts it",
+    misses="what removing the head does: that is estimated, and for one head at a time",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={"taylor": Truth("functions", "importance", {"limit": 32})},

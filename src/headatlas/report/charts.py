@@ -11,7 +11,7 @@ from headatlas.comparison.pair_rows import between_atlases, pair_rows
 from headatlas.comparison.pairs import spearman_matrix
 from headatlas.figures.colour_scale import range_of
 from headatlas.methods import measures_of, methods, title_of
-from headatlas.methods._chance import above_chance_text, no_head_label, scale_level, unranked_label
+from headatlas.methods._chance import AT_CHANCE, NO_HEAD_ABOVE, above_chance_text, scale_level
 from headatlas.report.numbers import pack, plain, plain_list
 from headatlas.results.charts import MAP
 from headatlas.results.outcomes import Outcome, outcomes
@@ -39,7 +39,7 @@ def _chart(chart: xr.Dataset, result: xr.Dataset, outcome: Outcome | None) -> di
     chance_fields = _chance(chart)
     above = above_chance_text(chart.score.values, chart.chance.values, chart.at_chance.values)
     if chance_fields["none"] and not above and not outcome:
-        above = no_head_label(chart.method.item())
+        above = NO_HEAD_ABOVE
     lines = (above, reliability_note(float(chart.reliability)), outcome.text if outcome else "")
     notes = [line for line in lines if line]
     grid = {d: chart[d].values.tolist() for d in MAP}
@@ -65,7 +65,7 @@ def _chance(chart: xr.Dataset) -> dict[str, Any]:
         "chance": level,
         "above": np.flatnonzero(above).tolist() if chart.at_chance.any() else None,
         "none": bool(chart.none_above),
-        "unranked": unranked_label(chart.method.item()),
+        "unranked": AT_CHANCE,
     }
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from headatlas.evidence.reliability import RELIABLE
 from headatlas.methods import lists_of, measures_of
-from headatlas.methods._chance import members_above_chance, stored_members, unranked_label
+from headatlas.methods._chance import AT_CHANCE, members_above_chance, stored_members
 from headatlas.results.charts import head_ranks, stack_maps
 from headatlas.results.outcomes import Outcome, all_outcomes
 
@@ -91,7 +91,7 @@ def place_in_words(standing: Standing) -> str:
     note = f"; reliability {standing.reliability:.2f}" * (standing.reliability < RELIABLE)
     if standing.rank is not None:
         return f"rank {standing.rank}" + f", chance {level}" * bool(level) + note
-    return unranked_label(standing.method) + f" ({level})" * bool(level) + note
+    return AT_CHANCE + f" ({level})" * bool(level) + note
 
 
 def card(maps: Mapping[str, xr.Dataset], layer: int, head: int) -> Card:

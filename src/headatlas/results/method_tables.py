@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from headatlas.methods import lists_of, measures_of, title_of
-from headatlas.methods._chance import at_chance, no_head_label
+from headatlas.methods._chance import NO_HEAD_ABOVE, at_chance
 from headatlas.methods._tables import best, head_name
 from headatlas.methods.method import Measure, Tables
 from headatlas.results.about import unit_of
@@ -129,7 +129,7 @@ def _top_heads(result: xr.Dataset, measure: Measure, top: int) -> Iterator[dict[
             row["chance"] = _cell(chance_level.sel({measure.over: subject}).item())
         top_heads = _heads_in_words(above_chance, top, unit_name)
         if not top_heads:
-            top_heads = no_head_label(str(result.attrs.get("method"))) if flags is not None else "none"
+            top_heads = NO_HEAD_ABOVE if flags is not None else "none"
             highest = _heads_in_words(score, 1, unit_name)
             top_heads += f" (best {highest})" if highest else ""
         row["top heads"] = top_heads

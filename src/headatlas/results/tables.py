@@ -9,7 +9,7 @@ import xarray as xr
 
 from headatlas.errors import BadArgument, did_you_mean
 from headatlas.methods import measures_of, methods
-from headatlas.methods._chance import NO_HEAD_ABOVE, at_chance, no_head_label, unranked_label
+from headatlas.methods._chance import AT_CHANCE, NO_HEAD_ABOVE, at_chance
 from headatlas.methods._tables import best, head_name
 from headatlas.results.about import unit_of
 from headatlas.results.card import Card
@@ -150,7 +150,7 @@ def _evidence_row(row: dict[str, Any]) -> dict[str, str]:
     measure = "" if row["measure"] == measures_of(row["method"])[0].name else f", {row['measure']}"
     top = ", ".join(_with_interval(h) for h in row["top_heads"] if not h["at_chance"])
     words = {"method": f"{row['method']}{measure}", "subject": row["subject"]}
-    words["top heads"] = top or no_head_label(row["method"])
+    words["top heads"] = top or NO_HEAD_ABOVE
     words["reliability"] = _reliability(row)
     words["chance"] = "" if row["chance"] is None else f"{row['chance']:.2g}"
     words["right"] = "" if row["accuracy"] is None else _before_and_after(row["accuracy"], row["accuracy_after"])
@@ -229,7 +229,7 @@ def heads_in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     has_chance = any(row["chance"] is not None for row in rows)
     return [
         {k: v for k, v in row.items() if k != "at_chance" and (k != "chance" or has_chance)}
-        | {"rank": unranked_label(row["method"]) if row["at_chance"] else row["rank"]}
+        | {"rank": AT_CHANCE if row["at_chance"] else row["rank"]}
         | {"reliability": _reliability(row)}
         for row in rows
     ]
@@ -247,7 +247,7 @@ def standings(card: Card) -> list[dict[str, Any]]:
 
 def standings_in_words(card: Card) -> list[dict[str, Any]]:
     """Put the rows of `standings` into words."""
-    unranked = {s.chart: unranked_label(s.method) for s in card.standings if s.rank is None}
+    unranked = {s.chart: AT_CHANCE for s in card.standings if s.rank is None}
     rows = [row | {"rank": unranked.get(row["chart"], row["rank"])} for row in standings(card)]
     return [row | {"reliability": _reliability(row)} for row in rows]
 

@@ -23,9 +23,6 @@ COMMON: Mapping[str, Variable] = {
     "random_effect": Variable(
         "random heads", "nats", "The same change for each draw of random heads, as many in each layer."
     ),
-    "other_effect": Variable(
-        "others", "nats", "The change of each other subject when this subject's heads are removed; below 0 is worse."
-    ),
     "p": Variable("p", "", "Share of random draws that do at least as much, the tested set included."),
     "p_corrected": Variable(
         "p, corrected", "", "p corrected for the number of tests, by Benjamini and Hochberg's procedure."

@@ -39,8 +39,8 @@ MEANING = (
         )
     ],
     presets={"full": {"limit": 32}},
-    answers="what removing each head alone does to a task",
-    does_not_answer="what a head does that others compensate for: heads are removed one by one",
+    finds="what removing each head alone does to a task",
+    misses="what a head does that others compensate for: heads are removed one by one",
     cites=("Are Sixteen Heads Really Better than One?, Michel, Levy & Neubig, NeurIPS 2019, arXiv 1905.10650",),
     ask=lazily("headatlas.methods._effects:ask_training"),
     truths={

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
             claim="needed",
         )
     ],
-    answers="which heads one task needs and a matched one can spare",
-    does_not_answer="whether the lost task needs each of them: heads that neither task needs are lost too",
+    finds="which heads one task needs and a matched one can spare",
+    misses="whether the lost task needs each of them: heads that neither task needs are lost too",
     cites=("Causal Head Gating, Nam et al., NeurIPS 2025, arXiv 2505.13737",),
     variables={
         "gate": Variable("gate", "", "Fitted gate of a head: 0 is closed, 1 is open."),

@@ -46,8 +46,8 @@ MEANING = (
         "texts": Variable("texts", "texts", "Number of texts in the set."),
     },
     presets={"full": {"positions": "all"}},
-    answers="which heads change the model's next-token distribution on your texts",
-    does_not_answer="whether a head helps or harms, or what heads do that can replace each other",
+    finds="which heads change the model's next-token distribution on your texts",
+    misses="whether a head helps or harms, or what heads do that can replace each other",
     cites=(
         "On the Role of Attention Heads in Large Language Model Safety (SHIPS), Zhou et al. 2024, arXiv 2410.13708",
     ),

@@ -88,8 +88,8 @@ LIMITS = (
     },
     shows={"categories": ("member",)},
     presets={"quick": {}, "full": {"dynamic": 64}},
-    answers="which relations between words a head's parameters implement",
-    does_not_answer="when the head does so in a text, or whether an answer depends on it",
+    finds="which relations between words a head's parameters implement",
+    misses="when the head does so in a text, or whether an answer depends on it",
     cites=(
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",

@@ -45,8 +45,8 @@ ALIASES = (
         )
     ],
     presets={"quick": {}, "full": {}},
-    answers="where a head attends",
-    does_not_answer="whether anything depends on it",
+    finds="where a head attends",
+    misses="whether anything depends on it",
     cites=("In-context Learning and Induction Heads, Olsson et al. 2022, arXiv 2209.11895",),
     truths={"pattern-induction": Truth("copying", "score", subject="induction")},
     seconds=3,

@@ -63,8 +63,8 @@ MEANING = (
         "answered": Variable("answered", "texts", "Number of these texts that were answered; the score is their mean."),
     },
     presets={"full": {"lengths": (1024, 2048, 4096), "depths": 10, "limit": 12}},
-    answers="which heads attend to the answer in a long text while the model writes it",
-    does_not_answer="whether the answer needs each of them: only the best of them are removed, together",
+    finds="which heads attend to the answer in a long text while the model writes it",
+    misses="whether the answer needs each of them: only the best of them are removed, together",
     cites=(
         "Retrieval Head Mechanistically Explains Long-Context Factuality, Wu, Wang, Xiao, Peng & Fu, 2024,"
         " arXiv 2404.15574",

@@ -35,8 +35,8 @@ MAX_LISTED = 10_000  # tokens per head; also outputs per token
         "suppressed": Variable("suppressed", "", "Tokens that the head suppresses most for the amplified token."),
     },
     presets={"quick": {}, "full": {}},
-    answers="which tokens every head amplifies most, and which tokens it promotes and suppresses for them",
-    does_not_answer="whether these tokens reach the head in real texts, or what depends on it",
+    finds="which tokens every head amplifies most, and which tokens it promotes and suppresses for them",
+    misses="whether these tokens reach the head in real texts, or what depends on it",
     cites=(
         "Inferring Functionality of Attention Heads from their Parameters (MAPS), Elhelo & Geva, ACL 2025,"
         " arXiv 2412.11965",
