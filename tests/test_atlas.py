@@ -251,7 +251,7 @@ class TestAsking:
         assert [r["rank"] for r in rows] == [1, 2, 3]
         assert not any(r["at_chance"] for r in rows)
         _, text, _ = headatlas(capsys, "heads", made, "--function", "Math Calculation", "--top", 3, "--csv")
-        assert text.splitlines()[0] == "method,measure,rank,head,value,low,high,at_chance,chance"
+        assert text.splitlines()[0] == "method,measure,rank,head,value,low,high,at_chance,chance,reliability"
         assert len(text.splitlines()) == 4
 
     def test_heads_by_kv_group(self, capsys, made) -> None:
@@ -331,7 +331,7 @@ class TestAsking:
             save(other, tmp_path / "other" / f"{name}.nc")
         code, out, _ = headatlas(capsys, "compare", made, tmp_path / "other")
         assert code == 0
-        assert "by relative depth only" in out
+        assert "by relative depth: their numbers of layers or heads differ" in out
         rows = json.loads(headatlas(capsys, "compare", made, made, "--json")[1])
         assert rows[0]["spearman"] == pytest.approx(1)
 

@@ -66,7 +66,7 @@ def test_an_atlas_gives_its_maps(tmp_path, monkeypatch) -> None:
     assert made.complete == ["pattern", "salient", "taylor", "maps"]
     assert made["maps"].score.sel(relation="one").shape == (3, 6)
     assert "maps" in repr(made)
-    results = [f"{name}.nc" for name in ("maps", "pattern", "salient", "taylor")]
+    results = [f"{name}.nc" for name in ("maps", "pattern", "salient", "taylor", "tests")]
     assert {"atlas.json", "figures", "report.html", *results} == set(os.listdir(tmp_path / "atlas"))
 
 

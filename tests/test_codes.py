@@ -25,6 +25,7 @@ NEEDS_MODEL = {  # arguments of each command that takes a model; MODEL and OUT a
     "view": ["view", "MODEL", "--no-open"],
     "edit": ["edit", "MODEL", "--remove", "L0.H0", "--out", "OUT"],
     "evaluate": ["evaluate", "MODEL", "MODEL", "--tasks", "math"],
+    "test": ["test", "MODEL", "--heads", "L0.H0", "--task", "math"],
     "benchmark": ["benchmark", "--models", "MODEL", "--out", "OUT"],
 }
 NEEDS_ATLAS = {
@@ -33,6 +34,7 @@ NEEDS_ATLAS = {
     "heads": ["heads", "ATLAS"],
     "compare": ["compare", "ATLAS", "ATLAS"],
     "view": ["view", "MODEL", "--no-open", "--atlas", "ATLAS"],
+    "test": ["test", "MODEL", "--from", "ATLAS", "--method", "taylor", "--subject", "math"],
     "export": ["export", "ATLAS", "--to", "headkv", "--out", "OUT"],
     "head": ["head", "MODEL", "L0.H0", "--atlas", "ATLAS"],
     "benchmark": ["benchmark", "--methods", "norm", "--atlas", "ATLAS", "--out", "OUT"],
@@ -40,6 +42,7 @@ NEEDS_ATLAS = {
 NEEDS_DATA = {
     "maps": ["maps", "MODEL", "--relations", "DATA.json", "--out", "OUT"],
     "gate": ["gate", "MODEL", "--data", "DATA.jsonl", "--out", "OUT"],
+    "test": ["test", "MODEL", "--heads", "L0.H0", "--data", "DATA.jsonl"],
     "contrast": ["contrast", "MODEL", "--keep", "math", "--lose", "DATA.jsonl", "--out", "OUT"],
     "probe": ["probe", "MODEL", "--questions", "DATA.json", "--out", "OUT"],
     "probe, test": ["probe", "MODEL", "--questions", "GOOD.json", "--test", "DATA.json", "--out", "OUT"],

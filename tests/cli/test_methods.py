@@ -18,7 +18,18 @@ from headatlas.methods.method import PRESETS, Measure, method
 from tests.registry import find_methods_again
 from tests.test_cli import headatlas
 
-COMMON = {"--out", "--device", "--dtype", "--engine", "--address", "--gpus-per-job", "--workers", "--preset", "--json"}
+COMMON = {
+    "--out",
+    "--device",
+    "--dtype",
+    "--engine",
+    "--address",
+    "--gpus-per-job",
+    "--workers",
+    "--preset",
+    "--tests",
+    "--json",
+}
 NOT_ON_THE_COMMAND_LINE = {"maps"}
 GROUP = get_command(cli.app)
 
@@ -79,7 +90,7 @@ def test_without_options_the_method_and_its_preset_decide(capsys, called, name) 
     code, _, _ = headatlas(capsys, name.replace("_", "-"), *required)
     assert code == 0
     options = {"keep": "math", "lose": "syntax"} if required else {}
-    common = {"preset": "quick", "out": Path("atlas"), "device": "auto", "dtype": "auto", "engine": "local"}
+    common = {"preset": "quick", "out": None, "tests": None, "device": "auto", "dtype": "auto", "engine": "local"}
     rest = {"address": None, "gpus_per_job": None, "workers": None, "as_json": False}
     assert called == {"method": name, "model": None, "options": options} | common | rest
 

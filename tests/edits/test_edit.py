@@ -114,7 +114,7 @@ def test_removed_heads_are_compared_with_matched_ones_and_have_an_outcome(tmp_pa
     task = planted_task("Retrieval", 16, 40)
     outcomes = {}
     for name, heads in (("own", truth.functions["Retrieval"]), ("background", truth.background[:6])):
-        out = ha.edit(model, remove=heads, tasks=task, out=tmp_path / name, device="cpu")
+        out = ha.edit(model, remove=heads, tasks=task, out=tmp_path / name, device="cpu", draws=199)
         (row,) = json.loads((out / "headatlas-edit.json").read_text())["effects"]
         outcomes[name] = row["outcome"]
         assert row["random_heads"].startswith("matched by layer, key-value group and influence")

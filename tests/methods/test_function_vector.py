@@ -11,7 +11,7 @@ from headatlas.methods import get_method
 from headatlas.methods.function_vector.compute import mean_outputs, rises
 from headatlas.methods.function_vector.vector import answers_with, best_layers, vector_of
 from headatlas.models import single_heads
-from headatlas.models.interventions import shares
+from headatlas.models.interventions import can_share
 from headatlas.models.lm import LM
 from headatlas.models.logit_attribution import into_stream
 from headatlas.models.tokens import TokenExample
@@ -35,7 +35,7 @@ def probabilities(lm: LM, prompt: TokenExample) -> torch.Tensor:
 @pytest.mark.parametrize("family", SHARING)
 def test_effects_equal_one_run_per_head(family) -> None:
     lm = lm_of(family)
-    assert all(shares(lm, a, len(a.prompt) - 1) == SHARING[family] for a in PROMPTS)
+    assert all(can_share(lm, a, len(a.prompt) - 1) == SHARING[family] for a in PROMPTS)
     means = torch.randn(lm.n_layers, lm.n_heads, lm.d_head, generator=torch.Generator().manual_seed(0))
     rise, before = rises(lm, PROMPTS, means)
     for i, prompt in enumerate(PROMPTS):
@@ -56,7 +56,7 @@ def test_the_shared_way_and_the_replayed_one_agree(monkeypatch) -> None:
     lm = lm_of("llama")
     means = torch.randn(lm.n_layers, lm.n_heads, lm.d_head, generator=torch.Generator().manual_seed(0))
     shared = rises(lm, PROMPTS, means, tokens=20)
-    monkeypatch.setattr("headatlas.methods.function_vector.compute.shares", lambda *_: False)
+    monkeypatch.setattr("headatlas.methods.function_vector.compute.can_share", lambda *_: False)
     replayed = rises(lm, PROMPTS, means, tokens=40)
     torch.testing.assert_close(shared, replayed, rtol=1e-4, atol=1e-7)
     monkeypatch.setattr("headatlas.methods.function_vector.compute.can_replay", lambda *_: False)

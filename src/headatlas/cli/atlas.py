@@ -34,7 +34,6 @@ from headatlas.figures.figure_names import FIGURES, FORMATS, PALETTES, STYLES
 from headatlas.methods import method_names
 from headatlas.progress import default_progress, show_step
 from headatlas.report import PAGE
-from headatlas.results.stored_tests import TESTS
 from headatlas.runs.selection import select_methods
 from headatlas.tasks.built_in import FUNCTIONS
 from headatlas.terminal import bar
@@ -171,6 +170,7 @@ def _show_atlas(atlas: "Atlas", planned: list[str]) -> int:
     """Print an atlas and what was written. Return how many of the planned methods failed or could not be drawn."""
     from headatlas.comparison.repeats import reliability_warnings
     from headatlas.results import tables
+    from headatlas.results.stored_tests import TESTS  # xarray takes long to import
 
     results = atlas.results
     print_rows(EVIDENCE_TITLE, tables.evidence_in_words(tables.evidence(results)))
