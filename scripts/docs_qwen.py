@@ -8,6 +8,7 @@ that the atlas has results for, or only the parts named, and copies the atlas wi
 
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from textwrap import wrap
 
@@ -19,6 +20,7 @@ import headatlas as ha
 from headatlas.report import PAGE as REPORT
 from headatlas.report.page import write_report
 from headatlas.results import tables
+from headatlas.results.outcomes import Outcome, outcomes
 
 PAGE = ROOT / "docs" / "evidence" / "larger-model.md"
 ATLAS = ROOT / "docs" / "atlases" / "qwen2.5-coder-1.5b-instruct"
@@ -32,78 +34,57 @@ PICTURE_NAMES = (
 # Relations in the first figure of the README.
 README_RELATIONS = ["country_to_capital", "verb_to_past_tense", "word_to_antonym", "adj_to_comparative"]
 BEGIN, END = "<!-- {}: written by `python scripts/docs_qwen.py ATLAS` -->\n", "<!-- end -->"
-# Share of all heads that is removed in the table of functions; numbers of heads in the tables of relations and gates.
-REMOVED_SHARE = 0.2
-N_REMOVED = 8
-N_GATED = 16
+
+
+def in_words(outcome: Outcome | None) -> dict[str, str]:
+    """Make the columns of the test of a map: the change without its top heads and without random ones, and outcome."""
+    if outcome is None:
+        return {"outcome": "not tested"}
+    columns = {"heads": str(outcome.n_heads)}
+    if not np.isnan(outcome.effect):
+        columns |= {"log P": f"{outcome.effect:+.2f}", "random heads": f"{outcome.random:+.2f}"}
+        columns |= {"p, corrected": f"{outcome.p:.3f}"}
+    return columns | {"outcome": outcome.outcome, "selective": outcome.selective or "–"}
 
 
 def function_rows(probe: xr.Dataset, dissociate: xr.Dataset) -> list[dict]:
-    """Make a row per function: accuracy of the probe, removal of its top heads, and the verdict of dissociate."""
-    target_number = REMOVED_SHARE * probe.sizes["layer"] * probe.sizes["head"]
-    heads = min(probe.n_removed.values.tolist(), key=lambda n: abs(n - target_number))
-    removed = probe.sel(n_removed=heads, measure="log_p")
+    """Make a row per function: accuracy of the probe, and the outcome of the tests of both maps."""
+    of_probe = outcomes(probe)
+    of_dissociate = outcomes(dissociate)
     rows = []
     for name in probe.function.values.tolist():
-        scores = removed.sel(function=name)
-        verdict = str(dissociate.verdict.sel(function=name).item())
-        rows.append(
-            {
-                "function": name,
-                "the probe names it": f"{float(scores.accuracy_per_function):.0%}",
-                f"log P, {heads} top heads removed": f"{float(scores.effect):+.2f}",
-                "random heads": f"{float(scores.random_effect.mean()):+.2f}",
-                "p": f"{float(scores.p):.3f}",
-                "p, corrected": f"{float(scores.p_corrected):.3f}",
-                "dissociate": verdict,
-            }
-        )
+        other = of_dissociate.get(("importance", name))
+        row = {"function": name, "the probe names it": f"{float(probe.accuracy_per_function.sel(function=name)):.0%}"}
+        row |= in_words(of_probe.get(("importance", name)))
+        rows.append(row | {"dissociate": other.outcome if other else "not tested"})
     return rows
 
 
 def dissociate_rows(result: xr.Dataset, subject: str) -> list[dict]:
-    """Make a row per function or task: what it and the others lose without the heads selected for it."""
+    """Make a row per function or task: what it and the others lose without the top heads of its map."""
+    tested = outcomes(result)
     rows = []
     for name in result.function.values.tolist():
-        scores = result.sel(function=name)
-        row = {
-            subject: name,
-            "heads": int(scores.n_removed),
-            "its own": "",
-            "random heads": "",
-            "the others": "",
-            "p": "",
-        }
-        if scores.n_removed > 0:
-            others = scores.other_effect.dropna("other").values
-            row |= {
-                "its own": f"{float(scores.effect):+.2f}",
-                "random heads": f"{float(scores.random_effect.mean()):+.2f}",
-                "the others": f"±{abs(others).mean():.2f} ({others.min():+.2f} to {others.max():+.2f})",
-                "p": f"{float(scores.p_corrected):.3f}",
-            }
-        rows.append(row | {"verdict": str(scores.verdict.item())})
+        outcome = tested.get(("importance", name))
+        changes = np.array(list(outcome.others.values())) if outcome else np.empty(0)
+        changes = changes[np.isfinite(changes)]
+        row = {subject: name, **in_words(outcome)}
+        if len(changes):
+            row["the others"] = f"±{abs(changes).mean():.2f} ({changes.min():+.2f} to {changes.max():+.2f})"
+        rows.append(row)
     return rows
 
 
 def gate_rows(result: xr.Dataset) -> list[dict]:
-    """Make a row per task and role: the share of heads with the role, and the effect of removing the first of them."""
+    """Make a row per task and role: the share of heads with the role, and the test of its top heads."""
+    tested = outcomes(result)
     rows = []
     for name in result.task.values.tolist():
         for role in result.role.values.tolist():
-            scores = result.sel(task=name, role=role, n_removed=N_GATED)
-            shares = {over: float(scores.share.sel(share_over=over)) for over in ("always", "any")}
-            rows.append(
-                {
-                    "task": name,
-                    "role": role,
-                    "heads in all seeds": f"{shares['always']:.0%}",
-                    "in any": f"{shares['any']:.0%}",
-                    f"log P, {N_GATED} of them off": f"{float(scores.effect):+.2f}",
-                    "random heads": f"{float(scores.random_effect.mean()):+.2f}",
-                    "p, corrected": f"{float(scores.p_corrected):.2f}",
-                }
-            )
+            share = result.share.sel(task=name, role=role)
+            shares = {over: f"{float(share.sel(share_over=over)):.0%}" for over in ("always", "any")}
+            row = {"task": name, "role": role, "heads in all seeds": shares["always"], "in any": shares["any"]}
+            rows.append(row | in_words(tested.get((role, name))))
     return rows
 
 
@@ -129,42 +110,28 @@ def vector_rows(result: xr.Dataset) -> list[dict]:
 
 
 def relation_rows(maps: xr.Dataset) -> list[dict]:
-    """Make a row per relation that the model can answer: what it loses without the relation's top heads."""
+    """Make a row per relation that was tested: what the model loses without the relation's top heads."""
     rows = []
-    for name in maps.relation.values.tolist():
-        scores = maps.sel(relation=name, n_removed=N_REMOVED)
-        accuracy = scores.sel(measure="accuracy")
-        if np.isnan(scores.p):
+    for (measure, name), outcome in outcomes(maps).items():
+        if measure != "score" or np.isnan(outcome.effect):
             continue
-        best_head = scores.score.argmax(("layer", "head"))
-        random_accuracy = accuracy.baseline + accuracy.random_effect.mean()
+        score = maps.score.sel(relation=name)
+        best_head = score.argmax(("layer", "head"))
         rows.append(
             {
                 "relation": name,
-                "best head": f"L{int(best_head['layer'])}.H{int(best_head['head'])} {float(scores.score.max()):.2f}",
-                "answered right": f"{float(accuracy.baseline):.0%}",
-                f"without its {N_REMOVED} top heads": f"{float(accuracy.baseline + accuracy.effect):.0%}",
-                f"without {N_REMOVED} random ones": f"{float(random_accuracy):.0%}",
-                "log P": f"{float(scores.effect.sel(measure='log_p')):+.2f}",
-                "random": f"{float(scores.random_effect.sel(measure='log_p').mean()):+.2f}",
-                "p, corrected": f"{float(scores.p_corrected):.3f}",
+                "best head": f"L{int(best_head['layer'])}.H{int(best_head['head'])} {float(score.max()):.2f}",
+                "answered right": f"{outcome.accuracy:.0%}",
+                "without its top heads": f"{outcome.accuracy_after:.0%}",
+                **in_words(outcome),
             }
         )
     return rows
 
 
-def passing_counts(maps: xr.Dataset) -> list[dict]:
-    """Count the relations that pass for each number of heads."""
-    tested = [maps.p_corrected.sel(n_removed=n).dropna("relation") for n in maps.n_removed.values]
-    return [
-        {
-            "heads removed": "relations that pass",
-            **{
-                str(n): f"{int((p < 0.05).sum())} of {p.size}"
-                for n, p in zip(maps.n_removed.values, tested, strict=True)
-            },
-        }
-    ]
+def outcome_counts(maps: xr.Dataset) -> list[dict]:
+    """Count the relations of each outcome."""
+    return [dict(Counter(outcome.outcome for (measure, _), outcome in outcomes(maps).items() if measure == "score"))]
 
 
 def probe_in_words(probe: xr.Dataset) -> list[str]:
@@ -178,7 +145,7 @@ def probe_in_words(probe: xr.Dataset) -> list[str]:
 
 def make_blocks(results: dict[str, xr.Dataset]) -> dict[str, list[str]]:
     """Make the parts of the page that there are results for."""
-    keys = ("method", "subject", "top heads", "removed", "change", "random", "p")
+    keys = ("method", "subject", "top heads", "log P", "random heads", "interval", "outcome")
     rows = tables.evidence_in_words(tables.evidence(results, 2))
     blocks = {"evidence": table([{key: row[key] for key in keys} for row in rows])}
     if {"probe", "dissociate"} <= set(results):
@@ -190,7 +157,8 @@ def make_blocks(results: dict[str, xr.Dataset]) -> dict[str, list[str]]:
     if "function_vector" in results:
         blocks["vectors"] = table(vector_rows(results["function_vector"]))
     if "maps" in results:
-        blocks |= {"relations": table(relation_rows(results["maps"])), "proven": table(passing_counts(results["maps"]))}
+        blocks["relations"] = table(relation_rows(results["maps"]))
+        blocks["outcomes"] = table(outcome_counts(results["maps"]))
     return blocks
 
 

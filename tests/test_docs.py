@@ -7,6 +7,7 @@ import shlex
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -17,6 +18,8 @@ from headatlas.models.cache import cache_folder
 from headatlas.models.families import FAMILIES
 from headatlas_bench.contenders import contenders
 from headatlas_bench.names import TRUTH_KINDS
+from tests.figures import synthetic
+from tests.figures.made_tests import with_tests
 
 ROOT = Path(__file__).parent.parent
 
@@ -201,3 +204,25 @@ def test_no_placeholder_ships() -> None:
         if placeholder.search(line)
     ]
     assert not placeholders
+
+
+def test_tables_of_the_larger_model_show_the_tests_of_its_maps() -> None:
+    script = import_module("docs_qwen")
+    made = with_tests(synthetic.atlas(6, 8))
+    probe = made["probe"].assign(accuracy_per_function=made["probe"].importance.sum(("layer", "head")))
+    roles = ["facilitation", "interference", "irrelevance"]
+    share = np.full((3, 2, 2), 0.3)
+    gate = made["gate"].assign_coords(role=roles, share_over=["always", "any"])
+    gate = gate.assign(share=(("role", "share_over", "task"), share))
+    functions = script.function_rows(probe, made["dissociate"])
+    assert [row["outcome"] for row in functions[:2]] == ["supported", "not supported"]
+    assert [row["dissociate"] for row in functions[3:5]] == ["no ability", "not tested"]
+    assert [row["log P"] for row in script.dissociate_rows(made["dissociate"], "function")[:2]] == ["-1.20", "-0.10"]
+    assert [row["outcome"] for row in script.gate_rows(gate)[:2]] == ["supported", "not tested"]
+    assert [row["relation"] for row in script.relation_rows(made["maps"])][
+        -1
+    ] == "relation_6"  # not those without ability
+    assert script.outcome_counts(made["maps"]) == [
+        {"supported": 2, "not supported": 2, "undecided": 2, "no ability": 2}
+    ]
+    assert "| supported, p 0.014, 4 heads |" in script.make_blocks({"maps": made["maps"]})["evidence"][2]

@@ -93,12 +93,13 @@ def test_a_card_gives_no_rank_to_scores_at_chance() -> None:
     result = synthetic.with_chance(synthetic.maps(12, 8)).isel(relation=[0, 1])
     layer, head = (int(i) for i in np.argwhere(result.score[1].values == result.score[1].values.max())[0])
     result["score"][0, layer, head] = 1.0
-    figure = figures.head_card({"maps": result, "dissociate": synthetic.dissociate(12, 8)}, layer, head)
+    figure = figures.head_card(with_tests({"maps": result}), layer, head)
     check_layout(figure)
     texts = [t.get_text() for t in figure.findobj(Text)]
     assert "1, rank 1, chance 0.1" in texts
     level = f"{float(result.chance[1]):.2g}"
     assert f"{float(result.chance[1]):.3g}, at chance ({level})" in texts
+    assert any("relation_1, score by maps: not supported" in text.replace("\n", " ") for text in texts)
     assert not any("rank" in text for text in texts if f"({level})" in text)
 
 
