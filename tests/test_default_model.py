@@ -141,7 +141,7 @@ def test_edited_checkpoints_are_loaded_where_there_is_no_headatlas(lm, tmp_path)
 
 @needs_browser
 def test_the_live_page_shows_what_the_model_says_without_the_head_of_capitals(lm, chrome) -> None:
-    prompt, state = "The capital of Italy is", {"heads": [[23, 4, 0]], "at": 23 * 9 + 4}
+    prompt, state = "The capital of Italy is", {"heads": [[23, 4, 0]], "selected": 23 * 9 + 4}
     server = ha.view(lm, open_page=False)
     try:
         tab = chrome.new_page(viewport={"width": 1300, "height": 3000})
