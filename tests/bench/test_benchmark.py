@@ -353,7 +353,7 @@ def test_functions_that_are_not_where_the_truth_says_are_left_out(tmp_path, capl
 
 
 @pytest.mark.parametrize(
-    ("heads", "message"), [(["L0.H0"], "no function is where its truth.json says"), (["L9.H0"], "L9.H0|9")]
+    ("heads", "message"), [(["L0.H0"], "no function has the heads that its truth.json names"), (["L9.H0"], "L9.H0|9")]
 )
 def test_a_model_that_is_not_what_its_truth_says_is_refused(tmp_path, heads, message) -> None:
     with pytest.raises(HeadAtlasError, match=message):

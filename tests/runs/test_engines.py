@@ -19,7 +19,7 @@ from headatlas.methods.method import Part, Work
 from headatlas.models.lm import LM
 from headatlas.runs.execute import execute
 from headatlas.runs.plan import Plan
-from headatlas.runs.where import Where, absolute, start_workers
+from headatlas.runs.where import Where, absolute_path, start_workers
 from headatlas.runs.worker import ModelWorker
 from headatlas.tasks.prompts import load_tasks
 from headatlas_bench import benchmark
@@ -131,7 +131,7 @@ def test_names_and_paths_for_workers(tmp_path, monkeypatch) -> None:
     (tmp_path / "smollm2").mkdir()  # an atlas may be called like the default model
     (tmp_path / "blob").touch()
     (tmp_path / "m.gguf").symlink_to("blob")
-    assert [absolute(p) for p in ("smollm2", "owner/name", "m.gguf")] == [
+    assert [absolute_path(p) for p in ("smollm2", "owner/name", "m.gguf")] == [
         "smollm2",
         "owner/name",
         str(tmp_path / "m.gguf"),
