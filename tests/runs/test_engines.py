@@ -151,7 +151,7 @@ def test_a_benchmark_runs_model_by_model(tmp_path) -> None:
     for name in ("auroc", "average_precision", "auroc_mean"):
         assert elsewhere[name].equals(here[name])
     assert benchmark(*names, workers=1, out=tmp_path / "out").identical(elsewhere)
-    with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load it themselves"):
+    with pytest.raises(BadArgument, match="atlas_model is an LM, but workers load the model themselves"):
         benchmark(*names, atlas_model=LM(build(TINY[0]), tokenizer(), "tiny"), workers=2)
 
 
@@ -259,7 +259,7 @@ class TestBadInput:
             ha.run(model, tmp_path, address="auto")
         with pytest.raises(BadArgument, match="workers is 0, expected a whole number from 1"):
             ha.run(model, tmp_path, workers=0)
-        with pytest.raises(BadArgument, match="model is an LM, but workers load it themselves"):
+        with pytest.raises(BadArgument, match="model is an LM, but workers load the model themselves"):
             ha.run(LM(build(TINY[0]), tokenizer(), "tiny"), tmp_path, workers=2)
 
 
