@@ -259,7 +259,7 @@ class TestBadInput:
             ha.run(model, tmp_path, address="auto")
         with pytest.raises(BadArgument, match="workers is 0, expected a whole number from 1"):
             ha.run(model, tmp_path, workers=0)
-        with pytest.raises(BadArgument, match="model is an LM, but workers load the model themselves"):
+        with pytest.raises(BadArgument, match="model is an LM, but workers load it themselves"):
             ha.run(LM(build(TINY[0]), tokenizer(), "tiny"), tmp_path, workers=2)
 
 
