@@ -53,7 +53,7 @@ class Commands(typer.core.TyperGroup):
 INTRODUCTION = """\
 HeadAtlas scores every attention head of a language model with many methods, and tests the scores by removing heads.
 
-  headatlas run --out atlas --open         map the default model (135M, ten minutes) and open the page
+  headatlas run --out atlas --open         map the default model (135M) and open the page
   headatlas run MODEL --plan               estimate how long that would take for your model
   headatlas heads atlas --function math    list the top heads of a task, function or relation by every method
 
